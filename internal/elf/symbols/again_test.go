@@ -173,7 +173,7 @@ func TestTableOfAFileThatHangsIsNotKept(t *testing.T) {
 	file, err := c.Open(11, c.mapping(11))
 	require.NoError(t, err)
 	defer file.Close()
-	l, reader, err := open(file)
+	l, reader, _, err := open(file)
 	require.NoError(t, err)
 	r := NewResolver(c)
 	w := r.plan(opened{l, reader, 11, c.libraries[11]}, functions)

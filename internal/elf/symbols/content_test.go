@@ -157,6 +157,7 @@ func TestReadingSymbolsIsBounded(t *testing.T) {
 	require.Equal(t, "c", c.nameAt(t, r, 12, "c"))
 	require.Zero(t, r.spent.Pause(12, time.Now()))
 	r.spent.Clear()
+	r.now = func() time.Time { return time.Now().Add(lookAgain) }
 	require.Equal(t, "a", c.nameAt(t, r, 11, "a"))
 	require.Positive(t, r.spent.Len(), "it is counted")
 }

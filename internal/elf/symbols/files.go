@@ -5,6 +5,7 @@ package symbols
 import (
 	"runtime/debug"
 	"slices"
+	"time"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/elf/module"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
@@ -23,7 +24,7 @@ const (
 	learning = 256
 )
 
-// loaded is a module as far as it could be read: module nil if it could not.
+// loaded is a module as far as it could be read: module nil if it could not, or, of a file that is known, if it is no library.
 type loaded struct {
 	module  *module.Module
 	buildID string
@@ -127,7 +128,7 @@ func (f *files) known(pid uint32, m procmaps.Mapping) *loaded {
 
 // put keeps the facts of a file that a process has mapped.
 func (f *files) put(pid uint32, l *loaded, all ...procmaps.Mapping) {
-	if l.module != nil {
+	if l.file != "" {
 		f.byKey.Put(keyOf(all[0]), l)
 	}
 	for _, m := range all {
@@ -138,14 +139,18 @@ func (f *files) put(pid uint32, l *loaded, all ...procmaps.Mapping) {
 // want has the table read when the next process comes that has it mapped.
 func (f *files) want(table string) { f.wanted.Put(table, true) }
 
-// open reads the parts of a file that show where its code was linked.
-func open(file *procmaps.File) (*loaded, *recorder, error) {
-	reader := record(file)
-	mod, err := module.Open(reader, reader.size)
-	if err != nil {
-		return nil, reader, err
+// open reads the parts of a file that show where its code was linked, and returns the processor time that it took. One that
+// is no library has no module; with an error, it may be one.
+func open(file *procmaps.File) (l *loaded, reader *recorder, cost time.Duration, err error) {
+	l, reader = &loaded{}, record(file)
+	cost = throttle.Timed(func() { l.module, err = module.Open(reader, reader.size) })
+	switch {
+	case err == nil:
+		l.buildID, l.file = l.module.BuildID(), file.Identity()
+	case !reader.short:
+		l.file, err = file.Identity(), nil
 	}
-	return &loaded{module: mod, buildID: mod.BuildID(), file: file.Identity()}, reader, nil
+	return l, reader, cost, err
 }
 
 // readTable reads the symbols of a module and of its debug file, if it has one.

@@ -84,7 +84,7 @@ func TestAFileIsComparedWhenItsTableIsMadeAgain(t *testing.T) {
 	file, err := c.Open(11, c.mapping(11))
 	require.NoError(t, err)
 	defer file.Close()
-	l, reader, err := open(file)
+	l, reader, _, err := open(file)
 	require.NoError(t, err)
 	w := r.plan(opened{l, reader, 11, c.libraries[11]}, functions)
 	write(t, c.libraries[11], forged)

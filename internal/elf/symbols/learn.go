@@ -111,6 +111,9 @@ func (r *Resolver) isKnown(l pending, its []procmaps.Mapping, identity string) b
 // wants returns which tables of a file are to be read, or found among those of files with its build id; the lock
 // is held.
 func (r *Resolver) wants(l *loaded) (all []kind) {
+	if l.module == nil {
+		return nil
+	}
 	for _, of := range kinds {
 		id := r.contents.table(l, of)
 		wanted, _ := r.files.wanted.Get(l.wanted(of))
@@ -144,14 +147,13 @@ func (r *Resolver) learnFile(of pending, its []procmaps.Mapping) {
 		return
 	}
 	defer file.Close()
-	l, reader, err := open(file)
+	l, reader, cost, err := open(file)
+	r.mu.Lock()
+	r.learned.Take(of.tenant, max(0, cost-openCost), r.now())
 	if err != nil && (reader.hung || errors.Is(err, procmaps.ErrHangs)) {
+		r.mu.Unlock()
 		return
 	}
-	if err != nil {
-		l = &loaded{} // it is no library
-	}
-	r.mu.Lock()
 	r.files.put(pid, l, its...)
 	wanted := r.wants(l)
 	r.mu.Unlock()

@@ -82,7 +82,8 @@ type moduleKey struct {
 	inode   uint64
 }
 
-// mapped is a module in a process, and until when it is not read again because its file system did not answer.
+// mapped is a module in a process, and until when it is not read again because its file system did not answer, or its tenant had
+// cost too much.
 type mapped struct {
 	*loaded
 	until time.Time
@@ -196,6 +197,8 @@ func (r *Resolver) load(process uint64, pid uint32, m procmaps.Mapping, of kind)
 	l := mapped{loaded: s.loaded}
 	if s.isHung { // all others have waited, too
 		r.spent.Take(r.mappings.Tenant(pid), time.Since(began), r.now())
+	}
+	if s.isHung || s.isLater && s.module == nil {
 		l.until = r.now().Add(lookAgain)
 	}
 	r.modules.Put(k, l)
@@ -216,17 +219,28 @@ func (r *Resolver) read(pid uint32, m procmaps.Mapping, of kind) symbolsOf {
 		return symbolsOf{l, id, t, isHung, isHung}
 	}
 	defer file.Close()
-	if l := r.files.known(pid, m); l.file == file.Identity() { // as in another process
-		id := r.contents.table(l, of)
-		if t := r.tables.get(id); t != nil {
-			return symbolsOf{loaded: l, id: id, table: t}
+	known := r.files.known(pid, m)
+	if known.file != file.Identity() {
+		known = &loaded{}
+	} else { // as in another process
+		id := r.contents.table(known, of)
+		if t := r.tables.get(id); t != nil || known.module == nil {
+			return symbolsOf{loaded: known, id: id, table: t}
 		}
 	}
-	l, reader, err := open(file)
+	tenant := r.mappings.Tenant(pid)
+	if r.spent.Pause(tenant, r.now()) > 0 {
+		return symbolsOf{loaded: known, id: r.contents.table(known, of), isLater: true}
+	}
+	l, reader, cost, err := open(file)
+	r.spent.Take(tenant, cost, r.now())
 	if err != nil {
-		return symbolsOf{loaded: &loaded{}, isLater: reader.hung, isHung: reader.hung}
+		return symbolsOf{loaded: l, isLater: reader.hung, isHung: reader.hung}
 	}
 	r.files.put(pid, l, m)
+	if l.module == nil {
+		return symbolsOf{loaded: l}
+	}
 	w := r.plan(opened{l, reader, pid, m.Path}, of)
 	w.do()
 	t := r.finish(w)
