@@ -71,3 +71,26 @@ func TestLearningIsPaidFor(t *testing.T) {
 	p.start(t, r, 12)
 	require.Equal(t, 1, p.opened, "it is known")
 }
+
+// Names are unpacked and demangled for the allowance of their tenant, too.
+func TestNamingIsPaidFor(t *testing.T) {
+	c := &containers{libraries: map[uint32]string{11: code(t, "a", "b")}}
+	c.roots = map[uint32]string{hostPID: t.TempDir(), 11: t.TempDir()}
+	r := NewResolver(c)
+	file, err := c.Open(11, c.mapping(11))
+	require.NoError(t, err)
+	defer file.Close()
+	second := c.mapping(11).Start + functionOf(t, file, "b").offset
+	require.Equal(t, "a", c.nameAt(t, r, 11, "a"))
+	r.spent.Clear()
+	r.spent.Take(11, 2*readBurst, time.Now())
+	f, isFinal := r.frame(11, 11, second, true, time.Time{})
+	require.Regexp(t, "^0x", f.Function)
+	require.False(t, isFinal)
+	require.Equal(t, "a", c.nameAt(t, r, 11, "a"), "that is known")
+	r.spent.Clear()
+	f, isFinal = r.frame(11, 11, second, true, time.Time{})
+	require.Equal(t, "b", f.Function)
+	require.True(t, isFinal)
+	require.Equal(t, 1, r.spent.Len(), "it is counted")
+}

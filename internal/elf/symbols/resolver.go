@@ -151,14 +151,8 @@ func (r *Resolver) frame(process uint64, pid uint32, address uint64, leaf bool, 
 		return unnamed, isFinal
 	}
 	f = stack.Frame{Kind: stack.KindNative, File: m.Path, BuildID: l.buildID}
-	k := addressKey{l.id, linked}
-	if f.Function, ok = r.names.Get(k); !ok && l.table != nil {
-		f.Function, _ = l.table.Lookup(linked)
-		f.Function = Demangle(f.Function)
-		r.names.Put(k, f.Function)
-		ok = true
-	}
-	isFinal = isFinal && (ok || !l.isLater)
+	f.Function, ok = r.name(pid, l, linked)
+	isFinal = isFinal && (ok || !l.isLater && l.table == nil)
 	if f.Function == "" {
 		f.Address = linked + (address - call)
 		f.Function = fmt.Sprintf("%#x", f.Address)
@@ -188,7 +182,7 @@ func (r *Resolver) load(process uint64, pid uint32, m procmaps.Mapping, of kind)
 			return symbolsOf{loaded: l.loaded, id: id, table: t}
 		}
 		// Its table was dropped for others, or could not be read then: read it again.
-		if now := r.now(); now.Before(l.until) || r.spent.Pause(r.mappings.Tenant(pid), now) > 0 {
+		if r.now().Before(l.until) || !r.mayRead(r.mappings.Tenant(pid)) {
 			return symbolsOf{loaded: l.loaded, id: id, isLater: true}
 		}
 	}
@@ -229,7 +223,7 @@ func (r *Resolver) read(pid uint32, m procmaps.Mapping, of kind) symbolsOf {
 		}
 	}
 	tenant := r.mappings.Tenant(pid)
-	if r.spent.Pause(tenant, r.now()) > 0 {
+	if !r.mayRead(tenant) {
 		return symbolsOf{loaded: known, id: r.contents.table(known, of), isLater: true}
 	}
 	l, reader, cost, err := open(file)

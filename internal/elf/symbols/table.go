@@ -14,17 +14,20 @@ import (
 	"io"
 	"math"
 	"sort"
+	"strings"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/elf/module"
 )
 
-// blockNames is how many names are compressed together: more compress better,
-// fewer are quicker to look up.
-const blockNames = 64
-
-// maxBlockBytes bounds what one block of names may unpack to: module limits a
-// name to 16 KiB.
-const maxBlockBytes = blockNames * (16<<10 + 1)
+const (
+	// blockNames and blockBytes are how many names are compressed together: more compress better, fewer are quicker to look up.
+	blockNames = 64
+	blockBytes = 64 << 10
+	// maxBlockBytes bounds what one block of names may unpack to: it ends with the name that reaches blockBytes.
+	maxBlockBytes int64 = blockBytes + maxMangled + int64(len(cutMark)) + 1
+	// cutMark stands for the rest of a name that is longer than maxMangled, which would not be demangled anyway.
+	cutMark = "…"
+)
 
 // Table is the functions of one module in little memory: libtorch has about
 // 200,000 with 30 MiB of names, of which one stack needs a few. Addresses are
@@ -38,6 +41,7 @@ type Table struct {
 	size  []uint32 // bytes; 0: not known, reaches to the next function
 	names []byte
 	block []uint32 // where each block of names starts in names, and the end
+	first []uint32 // function of each block
 }
 
 // NewTable packs functions, which must be sorted by address, the best name of
@@ -54,8 +58,10 @@ func NewTable(functions []module.Symbol) (*Table, error) {
 	}
 
 	var packed, plain bytes.Buffer
+	begun := 0 // the first function whose name is in plain
 	flush := func() error {
-		t.block = append(t.block, uint32(packed.Len()))
+		t.block, t.first = append(t.block, uint32(packed.Len())), append(t.first, uint32(begun))
+		begun = len(t.start)
 		packer.Reset(&packed)
 		if _, err := packer.Write(plain.Bytes()); err != nil {
 			return err
@@ -71,14 +77,14 @@ func NewTable(functions []module.Symbol) (*Table, error) {
 		if n := len(t.start); n > 0 && t.start[n-1] >= uint32(offset) {
 			continue // another name of the same address
 		}
-		if n := len(t.start); n > 0 && n%blockNames == 0 {
+		if len(t.start)-begun == blockNames || plain.Len() >= blockBytes {
 			if err := flush(); err != nil {
 				return nil, fmt.Errorf("pack symbols: %w", err)
 			}
 		}
 		t.start = append(t.start, uint32(offset))
 		t.size = append(t.size, uint32(min(f.Size, math.MaxUint32)))
-		plain.WriteString(f.Name)
+		plain.WriteString(cutName(f.Name))
 		plain.WriteByte(0)
 	}
 	if err := flush(); err != nil {
@@ -115,14 +121,22 @@ func (t *Table) Lookup(address uint64) (string, bool) {
 	return "", false
 }
 
+// cutName is a name, or the beginning of a long one.
+func cutName(name string) string {
+	if len(name) <= maxMangled {
+		return name
+	}
+	return strings.ToValidUTF8(name[:maxMangled], "") + cutMark
+}
+
 func (t *Table) name(i int) (string, bool) {
-	b := i / blockNames
+	b := sort.Search(len(t.first), func(b int) bool { return int(t.first[b]) > i }) - 1
 	r := flate.NewReader(bytes.NewReader(t.names[t.block[b]:t.block[b+1]]))
 	plain, err := io.ReadAll(io.LimitReader(r, maxBlockBytes))
 	if err != nil {
 		return "", false
 	}
-	for range i % blockNames {
+	for range i - int(t.first[b]) {
 		_, plain, _ = bytes.Cut(plain, []byte{0})
 	}
 	name, _, ok := bytes.Cut(plain, []byte{0})
@@ -134,5 +148,5 @@ func (t *Table) Len() int { return len(t.start) }
 
 // Bytes is about how much memory the table takes.
 func (t *Table) Bytes() int {
-	return cap(t.names) + 4*(cap(t.start)+cap(t.size)+cap(t.block))
+	return cap(t.names) + 4*(cap(t.start)+cap(t.size)+cap(t.block)+cap(t.first))
 }

@@ -3,7 +3,10 @@
 package symbols
 
 import (
+	"bytes"
+	"compress/flate"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"testing"
 
@@ -41,6 +44,35 @@ func TestTableFindsEveryFunctionAndNothingElse(t *testing.T) {
 			_, ok = table.Lookup(functions[0].Address + 1<<33)
 			require.False(t, ok)
 		}
+	}
+}
+
+// A library chooses how long its names are, up to 16 KiB; with one, all of its block are unpacked.
+func TestBlocksOfLongNamesAreBounded(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 0))
+	var functions []module.Symbol
+	for i := range 500 {
+		name := make([]byte, 1+r.IntN(16<<10))
+		for at := range name {
+			name[at] = byte('a' + r.IntN(26))
+		}
+		functions = append(functions, module.Symbol{Name: string(name), Address: uint64(i) * 16, Size: 16})
+	}
+	table, err := NewTable(functions)
+	require.NoError(t, err)
+	for i, f := range functions {
+		name, ok := table.Lookup(f.Address + 1)
+		require.True(t, ok)
+		if len(f.Name) <= maxMangled {
+			require.Equal(t, f.Name, name, i)
+		} else {
+			require.Equal(t, f.Name[:maxMangled]+cutMark, name, i)
+		}
+	}
+	for b := range table.first {
+		plain, err := io.ReadAll(flate.NewReader(bytes.NewReader(table.names[table.block[b]:table.block[b+1]])))
+		require.NoError(t, err)
+		require.LessOrEqual(t, len(plain), int(maxBlockBytes))
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -164,6 +165,7 @@ func look(t *testing.T, is truth, library, root string, onlyExported bool) (met 
 	}
 	require.NotZero(t, code.Start)
 	r := NewResolver(withRoot{mappings, root})
+	r.spent.Burst = time.Hour // it names hundreds of thousands of addresses
 	met = map[string]bool{}
 	for _, s := range is.code {
 		for at := s.Addr; at < s.Addr+min(s.Size, 64<<10); at++ {

@@ -35,12 +35,6 @@ func (r *Resolver) variableOf(process uint64, pid uint32, m procmaps.Mapping, ad
 	if _, ok := l.module.FileOffset(linked); !ok {
 		return "", false
 	}
-	k := addressKey{l.id, linked}
-	name, ok := r.names.Get(k)
-	if !ok {
-		name, _ = l.table.Lookup(linked)
-		name = Demangle(name)
-		r.names.Put(k, name)
-	}
+	name, _ := r.name(pid, l, linked)
 	return name, name != ""
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // Reading symbols takes as long as a library has many: 0.1 s for PyTorch's largest, 0.5 s for all 469 that Debian's has
-// with it. A tenant may have it done for 3 s and a twentieth of the time then; addresses have no names meanwhile. So
+// with it; naming an address takes as long as names are: 50 µs with those of PyTorch. A tenant may have it done for 3 s and a twentieth of the time then; addresses have no names meanwhile. So
 // none takes the time of others, who wait for their names.
 const (
 	readBurst = 3 * time.Second
@@ -47,14 +47,38 @@ func (w *work) isHung() bool {
 	return w != nil && (w.reader.hung || w.debug.reader != nil && w.debug.reader.hung)
 }
 
-// plan returns what is to be done for a table, nil if its tenant has cost too much; the lock is held.
-func (r *Resolver) plan(o opened, of kind) *work {
-	w := &work{opened: o, resolver: r, of: of, tenant: r.mappings.Tenant(o.pid), tables: map[string]*Table{}}
+// mayRead reports whether work may be done for a tenant; the lock is held.
+func (r *Resolver) mayRead(tenant procmaps.Tenant) bool {
 	now := r.now()
 	if r.spent.Len() > knownTenants {
 		r.spent.ForgetPaid(now)
 	}
-	if r.spent.Pause(w.tenant, now) > 0 {
+	return r.spent.Pause(tenant, now) == 0
+}
+
+// name names an address of a module, which may have no name; ok is false if that is not known. The lock is held.
+func (r *Resolver) name(pid uint32, l symbolsOf, linked uint64) (name string, ok bool) {
+	k := addressKey{l.id, linked}
+	if name, ok = r.names.Get(k); ok || l.table == nil {
+		return name, ok
+	}
+	tenant := r.mappings.Tenant(pid)
+	if !r.mayRead(tenant) {
+		return "", false
+	}
+	cost := throttle.Timed(func() {
+		name, _ = l.table.Lookup(linked)
+		name = Demangle(name)
+	})
+	r.spent.Take(tenant, cost, r.now())
+	r.names.Put(k, name)
+	return name, true
+}
+
+// plan returns what is to be done for a table, nil if its tenant has cost too much; the lock is held.
+func (r *Resolver) plan(o opened, of kind) *work {
+	w := &work{opened: o, resolver: r, of: of, tenant: r.mappings.Tenant(o.pid), tables: map[string]*Table{}}
+	if !r.mayRead(w.tenant) {
 		return nil
 	}
 	if had, ok := r.contents.byFile.Get(o.file + string(of)); ok {
