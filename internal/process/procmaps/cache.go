@@ -65,6 +65,7 @@ type entry struct {
 	exited   bool
 	stale    bool
 	changed  time.Time // when it has last mapped something, as far as that was reported
+	checked  time.Time // when it had its pid still, or that was of no interest yet
 }
 
 // NewCache returns an empty cache.
@@ -98,7 +99,7 @@ func NewCache(cfg Config) *Cache {
 
 // Snapshot reads the mappings of a process now and keeps them. A process that has exited
 // gives ErrGone, and its last snapshot is kept.
-func (c *Cache) Snapshot(pid uint32) (*Snapshot, error) { return c.snapshot(pid, c.Tenant(pid)) }
+func (c *Cache) Snapshot(pid uint32) (*Snapshot, error) { return c.snapshot(pid, c.tenantNow(pid)) }
 
 func (c *Cache) snapshot(pid uint32, tenant Tenant) (*Snapshot, error) {
 	s, err := c.Look(pid, nil)
@@ -138,6 +139,7 @@ func (c *Cache) Find(pid uint32, addr uint64) (Mapping, bool) {
 // FindSince is Find; isFinal is false if another answer may come later: the snapshot is older than since, and
 // the process could not be read now, or has mapped something after it.
 func (c *Cache) FindSince(pid uint32, addr uint64, since time.Time) (m Mapping, ok, isFinal bool) {
+	c.renew(pid, c.cfg.MinRefresh)
 	c.mu.Lock()
 	e := c.byPID[pid]
 	if e != nil {
@@ -174,7 +176,7 @@ const (
 var errSpent = errors.New("the processes of its container have cost too much")
 
 func (c *Cache) findAgain(pid uint32) (*Snapshot, error) {
-	tenant := c.Tenant(pid)
+	tenant := c.tenantNow(pid)
 	c.mu.Lock()
 	pause := c.spent.Pause(tenant, time.Now())
 	c.mu.Unlock()
@@ -233,6 +235,9 @@ func (c *Cache) Stale(pid uint32) {
 	defer c.mu.Unlock()
 	if e := c.byPID[pid]; e != nil {
 		e.stale = true
+		if e.exited {
+			e.checked = time.Time{} // another process has the pid
+		}
 	}
 }
 
@@ -260,7 +265,7 @@ func (c *Cache) keep(s *Snapshot, tenant Tenant) {
 	if e := c.byPID[s.Process.PID]; e != nil {
 		if e.snapshot.Process == s.Process && !e.exited {
 			c.count(e, -1)
-			e.snapshot, e.stale, e.bytes = s, false, s.bytes
+			e.snapshot, e.stale, e.bytes, e.checked = s, false, s.bytes, s.Taken
 			c.count(e, 1)
 			c.running.MoveToFront(e.element)
 			c.makeRoom(e)
@@ -268,7 +273,7 @@ func (c *Cache) keep(s *Snapshot, tenant Tenant) {
 		}
 		c.retire(e)
 	}
-	e := &entry{snapshot: s, tenant: tenant, bytes: s.bytes}
+	e := &entry{snapshot: s, tenant: tenant, bytes: s.bytes, checked: s.Taken}
 	c.count(e, 1)
 	e.element = c.running.PushFront(e)
 	c.byPID[s.Process.PID] = e
@@ -326,6 +331,7 @@ func (c *Cache) retire(e *entry) {
 	}
 	c.running.Remove(e.element)
 	e.exited = true
+	e.checked = time.Now() // its rows are named in a second, by its mappings
 	e.element = c.exited.PushFront(e)
 	c.byExited[e.snapshot.Process] = e
 	for c.exited.Len() > c.cfg.MaxExited {

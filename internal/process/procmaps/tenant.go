@@ -70,6 +70,17 @@ func ReadSmall(path string, b []byte) ([]byte, error) {
 
 // Tenant is whom a process belongs to; of one whose mappings are known, also after its end, it is not read again.
 func (c *Cache) Tenant(pid uint32) Tenant {
+	c.renew(pid, c.cfg.MinRefresh)
+	return c.tenant(pid)
+}
+
+// tenantNow is Tenant of the process that has a pid now, if there is one.
+func (c *Cache) tenantNow(pid uint32) Tenant {
+	c.renew(pid, 0)
+	return c.tenant(pid)
+}
+
+func (c *Cache) tenant(pid uint32) Tenant {
 	c.mu.Lock()
 	e := c.byPID[pid]
 	c.mu.Unlock()
