@@ -173,9 +173,11 @@ func (t *Tracer) openWindow(w *window) {
 	var err error
 	t.take(p, throttle.Timed(func() {
 		var ex *link.Executable
-		if ex, err = executable(lib.held); err != nil {
+		var done func()
+		if ex, done, err = executable(lib.held); err != nil {
 			return
 		}
+		defer done()
 		if err = t.cfg.Demands.Forget(p.pid, w.fact); err == nil {
 			w.links, err = t.linkFact(ex, lib, w.fact, p.pid)
 		}

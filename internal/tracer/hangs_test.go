@@ -3,13 +3,16 @@
 package tracer
 
 import (
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/simulated/hangfs"
 )
 
@@ -49,4 +52,63 @@ sys.stdin.read()`, filepath.Join(dir, "libtracertest.so.1"))
 	require.Equal(t, StatusUnreadable, row.Status)
 	require.NotEmpty(t, row.Error)
 	tr.Stop()
+}
+
+// A server of FUSE answers each time that a request was interrupted: neither a search nor an attachment asks for ever.
+func TestAServerThatAnswersEINTRIsAskedAFewTimes(t *testing.T) {
+	for operation, ask := range map[string]func(*Tracer, string){
+		"list": func(tr *Tracer, dir string) {
+			found, _ := tr.namesOf(uint32(os.Getpid()), dir, 1000, func(string) bool { return true })
+			require.Empty(t, found)
+		},
+		"stat": func(_ *Tracer, dir string) {
+			fd, err := unix.Open(filepath.Join(dir, "libtracertest.so.1"), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+			require.NoError(t, err)
+			f := &procmaps.File{File: os.NewFile(uintptr(fd), "libtracertest.so.1")}
+			_, _, err = executable(f) // to close them would wait for the server
+			require.NoError(t, err)
+		},
+	} {
+		dir := t.TempDir()
+		end := hangfs.MountInterrupted(t, dir, operation)
+		tr := &Tracer{}
+		tr.cfg.setDefaults()
+		asked := make(chan struct{})
+		go func() {
+			defer close(asked)
+			ask(tr, dir)
+		}()
+		select {
+		case <-asked:
+		case <-time.After(5 * time.Second):
+			t.Errorf("%s: it asks for ever", operation)
+			end()
+			<-asked
+		}
+	}
+}
+
+// What is attached to is open until then, and no longer.
+func TestAnExecutableIsOpenUntilItIsAttachedTo(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "libtracertest.so.1")
+	require.NoError(t, os.WriteFile(path, nil, 0o600))
+	f, err := procmaps.NewFile(os.Open(path))
+	require.NoError(t, err)
+	defer f.Close()
+	open := func() (n int) {
+		all, err := filepath.Glob("/proc/self/fd/*")
+		require.NoError(t, err)
+		for _, fd := range all {
+			if to, err := os.Readlink(fd); err == nil && to == path {
+				n++
+			}
+		}
+		return n
+	}
+	require.Equal(t, 1, open())
+	_, done, err := executable(f)
+	require.NoError(t, err)
+	require.Equal(t, 2, open())
+	done()
+	require.Equal(t, 1, open())
 }

@@ -101,10 +101,11 @@ func (t *Tracer) linkAll(f *file, probes []probe) ([]link.Link, error) {
 	if len(probes) == 0 {
 		return nil, nil
 	}
-	ex, err := executable(f.held)
+	ex, done, err := executable(f.held)
 	if err != nil {
 		return nil, err
 	}
+	defer done()
 	if f.mode == Multi {
 		return t.linkMulti(ex, probes, everyProcess)
 	}

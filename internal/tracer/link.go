@@ -5,11 +5,13 @@ package tracer
 import (
 	"errors"
 	"fmt"
+	"os"
 	"sort"
 	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
 )
@@ -27,13 +29,12 @@ func (t *Tracer) link(lib *file, f *procmaps.File, all []probe) {
 	}
 	lib.probes, lib.mode = probes, t.mode
 	probes = t.now(lib)
-	// The kernel resolves this path once, to the very file, in whatever mount
-	// namespace it is and also when it was deleted.
-	ex, err := executable(f)
+	ex, done, err := executable(f)
 	if err != nil {
 		lib.unreadable(err)
 		return
 	}
+	defer done()
 	if lib.mode == Multi {
 		lib.links, err = t.linkMulti(ex, probes, everyProcess)
 		if err != nil && t.cfg.Programs.Enter != nil && contentsOf(f) == lib.content && t.mayByPoint(time.Now()) {
@@ -71,11 +72,26 @@ func (t *Tracer) link(lib *file, f *procmaps.File, all []probe) {
 	}
 }
 
-// executable opens a file once more, for attaching.
-func executable(f *procmaps.File) (*link.Executable, error) {
-	return procmaps.Within(f, func() (*link.Executable, error) {
-		return link.OpenExecutable(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
-	})
+// executable returns a file to attach to, until done is called. The kernel resolves its path once, to the very file, in whatever
+// mount namespace it is and also when it was deleted.
+//
+// link.OpenExecutable asks for the file's facts, and Go does so for ever if a server of FUSE answers each time that the request
+// was interrupted: the path leads to another file meanwhile.
+func executable(f *procmaps.File) (ex *link.Executable, done func(), err error) {
+	fd, err := unix.Open(os.DevNull, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("open %s: %w", os.DevNull, err)
+	}
+	if ex, err = link.OpenExecutable(fmt.Sprintf("/proc/self/fd/%d", fd)); err == nil {
+		err = unix.Dup3(int(f.Fd()), fd, unix.O_CLOEXEC)
+	}
+	if err != nil {
+		unix.Close(fd)
+		return nil, nil, err
+	}
+	again := *f
+	again.File = os.NewFile(uintptr(fd), f.Name())
+	return ex, func() { again.Close() }, nil
 }
 
 // everyProcess stands for the process id of links that are for all.

@@ -7,7 +7,6 @@ import (
 	"encoding/binary"
 	"hash/maphash"
 	"io"
-	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -241,11 +240,11 @@ func (s *search) expect(paths []string) {
 	}
 }
 
-// openDirectory opens a directory as the process sees it.
-func (t *Tracer) openDirectory(pid uint32, dir string) *os.File {
+// openDirectory opens a directory as the process sees it; -1: it cannot be opened.
+func (t *Tracer) openDirectory(pid uint32, dir string) int {
 	fd, err := unix.Open(t.proc(pid, "root"), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil
+		return -1
 	}
 	defer unix.Close(fd)
 	d, err := unix.Openat2(fd, dir, &unix.OpenHow{
@@ -253,9 +252,9 @@ func (t *Tracer) openDirectory(pid uint32, dir string) *os.File {
 		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
 	})
 	if err != nil {
-		return nil
+		return -1
 	}
-	return os.NewFile(uintptr(d), dir)
+	return d
 }
 
 // list returns the paths of a directory that look like wanted libraries.
@@ -294,22 +293,24 @@ func (s *search) read(dir string, want func(string) bool) []string {
 // namesOf reads as many names as it may, in a file system that answers, and returns those that
 // are wanted, and how many it has read.
 func (t *Tracer) namesOf(pid uint32, dir string, most int, want func(string) bool) (out []string, n int) {
-	d := t.openDirectory(pid, dir)
-	if d == nil {
+	fd := t.openDirectory(pid, dir)
+	if fd < 0 {
 		return nil, 0
 	}
-	defer d.Close()
+	defer unix.Close(fd)
+	entries := make([]byte, 8<<10) // as Go's own files, which ask for ever if a server of FUSE answers EINTR
 	for n < most && len(out) < maxFound {
-		names, err := d.Readdirnames(256)
+		read, err := procmaps.Again(func() (int, error) { return unix.Getdents(fd, entries) })
+		if err != nil || read == 0 {
+			break
+		}
+		_, _, names := unix.ParseDirent(entries[:read], -1, nil)
 		for _, name := range names {
 			if want(name) && len(out) < maxFound {
 				out = append(out, dir+"/"+name)
 			}
 		}
-		n += len(names)
-		if err != nil {
-			break
-		}
+		n += max(1, len(names)) // there may be none but the directory itself, without end
 	}
 	slices.Sort(out)
 	return out, n

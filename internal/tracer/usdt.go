@@ -132,11 +132,12 @@ func (t *Tracer) attachStatic(f *procmaps.File, pid uint32, at procmaps.Mapping,
 	if err := t.checkSemaphores(pid, at.Path, m, places); err != nil {
 		return lib.loads(at, since, err)
 	}
-	ex, err := executable(f)
+	ex, done, err := executable(f)
 	if err != nil {
 		lib.unreadable(err)
 		return lib
 	}
+	defer done()
 	found, semaphores := 0, 0
 	for _, p := range t.cfg.USDT.Probes {
 		if p.Library != library {

@@ -16,8 +16,8 @@ import (
 // which may be that each time.
 const maxInterrupted = 16
 
-// again makes a request until it is not interrupted. Go's own files ask for ever.
-func again(request func() (int, error)) (n int, err error) {
+// Again makes a request until it is not interrupted. Go's own files ask for ever.
+func Again(request func() (int, error)) (n int, err error) {
 	for range maxInterrupted {
 		if n, err = request(); !errors.Is(err, unix.EINTR) {
 			break
@@ -38,7 +38,7 @@ func (f untrusted) ReadAt(b []byte, at int64) (n int, err error) {
 	for began := time.Now(); n < len(b); {
 		var m int
 		closed := conn.Control(func(fd uintptr) {
-			m, err = again(func() (int, error) { return unix.Pread(int(fd), b[n:], at+int64(n)) })
+			m, err = Again(func() (int, error) { return unix.Pread(int(fd), b[n:], at+int64(n)) })
 		})
 		switch err = cmp.Or(closed, err); {
 		case err != nil:

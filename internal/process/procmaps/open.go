@@ -147,7 +147,7 @@ func reopen(fd int, path string) (*os.File, error) {
 		return nil, &fs.PathError{Op: "open", Path: path, Err: ErrNotRegular}
 	}
 	own := fmt.Sprintf("/proc/self/fd/%d", fd)
-	opened, err := again(func() (int, error) { return unix.Open(own, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0) })
+	opened, err := Again(func() (int, error) { return unix.Open(own, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0) })
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
 	}

@@ -30,7 +30,7 @@ func Mount(t testing.TB, dir string) (end func()) {
 	return mount(t, dir)
 }
 
-// MountInterrupted is Mount for one whose server answers an operation, "open" or "read", with EINTR each time.
+// MountInterrupted is Mount for one whose server answers an operation, "open", "read", "stat" or "list", with EINTR each time.
 func MountInterrupted(t testing.TB, dir, operation string) (end func()) {
 	t.Helper()
 	return mount(t, dir, operation)

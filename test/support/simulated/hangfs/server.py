@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Mounts and serves a file system whose files can be opened and mapped, and whose content never comes.
 
-server.py DIRECTORY SECONDS [open|read]: prints "mounted", or why it cannot be. It ends with its input, and after
+server.py DIRECTORY SECONDS [open|read|stat|list]: prints "mounted", or why it cannot be. It ends with its input, and after
 so long in any case. That operation is answered each time with that it was interrupted (EINTR).
 """
 
@@ -15,12 +15,12 @@ import sys
 import time
 
 # Operations of linux/fuse.h.
-LOOKUP, GETATTR, OPEN, INIT = 1, 3, 14, 26
+LOOKUP, GETATTR, OPEN, INIT, READDIR = 1, 3, 14, 26, 28
 FORGET, READ, FLUSH, INTERRUPT, POLL, BATCH_FORGET = 2, 15, 25, 36, 40, 42
 # Those that have no answer, and those that never have one here.
 UNANSWERED = {READ, FLUSH, FORGET, INTERRUPT, POLL, BATCH_FORGET}
 ROOT, FILE = 1, 2  # nodes
-INTERRUPTED = {"open": OPEN, "read": READ}.get(sys.argv[3] if len(sys.argv) > 3 else "")
+INTERRUPTED = {"open": OPEN, "read": READ, "stat": GETATTR, "list": READDIR}.get(sys.argv[3] if len(sys.argv) > 3 else "")
 
 
 def attributes(node):
