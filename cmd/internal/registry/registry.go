@@ -124,7 +124,7 @@ func Own(cfg Config) []operators.DataOperator {
 			Driver: nvml.Memory(anyLibrary), Sources: []metrics.Source{progress, rules}}),
 		ooms.NewOperator(),
 		objects.New(nil),
-		export.New(export.Config{Register: export.Publish(queues), GPUs: uuids, IsDaemon: cfg.IsDaemon}),
+		export.New(export.Config{Register: export.Publish(queues), GPUs: uuids, IsDaemon: cfg.IsDaemon, Tenant: maps.Tenant}),
 		drops.NewOperator(),
 		timeline.New(timeline.Config{ProcFS: host.HostProcFs}),
 		readings.New(),

@@ -13,16 +13,18 @@ package window
 
 import (
 	"cmp"
+	"container/list"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 )
 
 const (
 	// maxGone bounds the rows kept after the kernel has deleted them: at most about
-	// 50 MB, with stacks of 40 frames shared between rows.
+	// 50 MB, with stacks of 40 frames shared between rows. Beyond, the tenants that have most lose their oldest ones.
 	maxGone = 64 << 10
 	// keepGone is the number of windows for which a missing row is kept: an iteration
 	// over a kernel table that changes meanwhile may miss a row, which must not count
@@ -41,6 +43,9 @@ type Window struct {
 
 // Recorder collects the rows of one data source. It must not be used concurrently.
 type Recorder struct {
+	// Tenant is whom a process belongs to; nil: all belong to one.
+	Tenant func(profile.Process) procmaps.Tenant
+
 	subject  profile.Subject
 	period   time.Duration
 	interval time.Duration
@@ -48,8 +53,8 @@ type Recorder struct {
 	start, next time.Time
 	reading     uint64 // counts the readings
 	rows        map[profile.RowID]*state
-	peaks       profile.Peaks // of this window
-	gone        int
+	peaks       profile.Peaks                  // of this window
+	gone        map[procmaps.Tenant]*list.List // of *state: the rows that are missing, the oldest first
 	forgotten   int64
 }
 
@@ -58,7 +63,10 @@ type state struct {
 	seen    profile.Values // in the present reading
 	sent    profile.Values // part of the windows so far
 	reading uint64         // when it was last read
-	gone    int            // 1 plus the number of windows in which it was missing
+	id      profile.RowID
+	tenant  procmaps.Tenant
+	gone    *list.Element // of Recorder.gone; nil: it is there
+	missing int           // the number of windows in which it was missing
 	peak    profile.PeakRow
 }
 
@@ -66,7 +74,7 @@ type state struct {
 func NewRecorder(subject profile.Subject, period, interval time.Duration, start time.Time) *Recorder {
 	return &Recorder{
 		subject: subject, period: period, interval: interval,
-		start: start, next: start.Add(interval), rows: map[profile.RowID]*state{},
+		start: start, next: start.Add(interval), rows: map[profile.RowID]*state{}, gone: map[procmaps.Tenant]*list.List{},
 	}
 }
 
@@ -79,13 +87,13 @@ func (r *Recorder) Begin() { r.reading++ }
 func (r *Recorder) See(id profile.RowID, values profile.Values, full func() profile.Row) {
 	s := r.rows[id]
 	if s == nil {
-		s = &state{row: full()}
+		s = &state{row: full(), id: id}
+		if r.Tenant != nil {
+			s.tenant = r.Tenant(s.row.Process)
+		}
 		r.rows[id] = s
 	}
-	if s.gone > 0 {
-		s.gone = 0
-		r.gone--
-	}
+	r.back(s)
 	if s.reading != r.reading {
 		s.reading, s.seen = r.reading, profile.Values{}
 	}
@@ -120,23 +128,14 @@ func (r *Recorder) Restart() {
 
 // End closes a reading.
 func (r *Recorder) End() {
-	for id, s := range r.rows {
+	for _, s := range r.rows {
 		if s.reading == r.reading {
 			s.take(s.seen)
+		} else if s.gone == nil {
+			r.leave(s)
 		}
-		if s.gone > 0 || s.reading == r.reading {
-			continue
-		}
-		if r.gone >= maxGone {
-			if s.row.Values != s.sent {
-				r.forgotten++
-			}
-			delete(r.rows, id)
-			continue
-		}
-		s.gone = 1
-		r.gone++
 	}
+	r.forget()
 	if r.subject == profile.Memory {
 		r.peaks.Read(time.Time{}, r.held)
 	}
@@ -146,7 +145,7 @@ func (r *Recorder) End() {
 func (r *Recorder) held(yield func(*profile.PeakRow, *profile.Row) bool) {
 	for _, s := range r.rows {
 		row := &s.row
-		if s.gone > 0 {
+		if s.gone != nil {
 			gone := s.row
 			gone.InuseBytes = 0
 			row = &gone
@@ -179,11 +178,11 @@ func (r *Recorder) Close(now time.Time) Window {
 		// Levels are current, and rows that are gone hold nothing.
 		flow.InuseBytes, flow.InuseObjects, flow.PeakBytes = s.row.InuseBytes, s.row.InuseObjects, s.row.PeakBytes
 		flow.AtPeakBytes, s.peak.AtPeakBytes = s.peak.AtPeakBytes, 0
-		if s.gone > 0 {
+		if s.gone != nil {
 			flow.InuseBytes, flow.InuseObjects = 0, 0
-			if s.gone++; s.gone > keepGone {
+			if s.missing++; s.missing == keepGone {
+				r.back(s)
 				delete(r.rows, id)
-				r.gone--
 			}
 		}
 		if hasValues(flow) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 )
 
@@ -80,7 +81,7 @@ func TestRowThatWasMissedIsNotCountedAgain(t *testing.T) {
 		r.Close(begin)
 	}
 	require.Empty(t, r.rows, "what is gone is forgotten in the end")
-	require.Zero(t, r.gone)
+	require.Empty(t, r.gone)
 }
 
 func TestRestartedRowLosesNothing(t *testing.T) {
@@ -171,6 +172,40 @@ func TestOverflowIsCounted(t *testing.T) {
 	read(r, nil)
 	require.EqualValues(t, 5, r.Forgotten())
 	require.Len(t, r.Close(begin).Rows, maxGone)
+}
+
+// A process of another tenant ends while a tenant's have taken all the room for rows of those that have ended.
+func TestATenantLeavesRowsToOthers(t *testing.T) {
+	const hostile, honest = 1, 2
+	r := NewRecorder(profile.Memory, 0, 10*time.Second, begin)
+	r.Tenant = func(p profile.Process) procmaps.Tenant { return procmaps.Tenant(p.ID) }
+	see := func(tenant, stack uint64) {
+		r.See(profile.RowID{Process: tenant, StackID: stack}, held(10, 10), func() profile.Row {
+			return profile.Row{Process: profile.Process{ID: tenant}}
+		})
+	}
+	r.Begin()
+	see(honest, 1)
+	for stack := range uint64(maxGone) {
+		see(hostile, stack)
+	}
+	r.End()
+	r.Begin()
+	see(honest, 1)
+	r.End() // the hostile ones are missing
+	r.Begin()
+	r.End() // and the honest one
+	require.EqualValues(t, 1, r.Forgotten(), "of the hostile one")
+	rows := map[uint64]int{}
+	for _, row := range r.Close(begin).Rows {
+		rows[row.Process.ID]++
+	}
+	require.Equal(t, map[uint64]int{honest: 1, hostile: maxGone - 1}, rows)
+	for range keepGone {
+		r.Close(begin)
+	}
+	require.Empty(t, r.rows)
+	require.Empty(t, r.gone)
 }
 
 func TestSameRowsGiveTheSameOrder(t *testing.T) {

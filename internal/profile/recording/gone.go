@@ -4,9 +4,9 @@ package recording
 
 import (
 	"container/list"
-	"sort"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/throttle"
 )
 
 // process is that of a new row.
@@ -47,13 +47,7 @@ func (r *Recording) back(have *recorded) {
 
 // forget drops rows beyond MaxGone. Tenants with few of them lose none: those with more have the same number afterwards.
 func (r *Recording) forget() {
-	within := func(share int) (sum int) {
-		for _, its := range r.gone {
-			sum += min(its.Len(), share)
-		}
-		return sum
-	}
-	share := sort.Search(MaxGone+1, func(share int) bool { return within(share) > MaxGone }) - 1
+	share := throttle.EqualShare(r.gone, MaxGone)
 	forgotten, ended := 0, false
 	for _, its := range r.gone {
 		for its.Len() > share {

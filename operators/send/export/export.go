@@ -30,6 +30,7 @@ import (
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/elf/symbols"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/export/window"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/rows"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/symbolize"
@@ -63,6 +64,8 @@ type Config struct {
 	// GPUs is called by each run that sends data. It fails if there is no GPU;
 	// profiles are then without one. May be nil.
 	GPUs func() (GPUs, error)
+	// Tenant is whom a process belongs to; nil: all belong to one.
+	Tenant func(pid uint32) procmaps.Tenant
 	// IsDaemon: the parameters are global, for the daemon's configuration alone, and
 	// those of clients are refused. Data of gadget instances is sent, which run for
 	// all clients, and not of a client's own runs, which would send it twice.
@@ -177,6 +180,9 @@ func (i *instance) PreStart(gc operators.GadgetContext) error {
 		return err
 	}
 	i.recorder = window.NewRecorder(i.source.Subject, i.source.Period, i.interval, time.Now())
+	if tenant := i.cfg.Tenant; tenant != nil {
+		i.recorder.Tenant = func(p profile.Process) procmaps.Tenant { return tenant(p.PID) }
+	}
 	if err := i.source.Data.SubscribeArray(func(_ datasource.DataSource, all datasource.DataArray) error {
 		i.rows(all, time.Now())
 		return nil // an error would keep the rows from other subscribers

@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"hash/maphash"
 	"time"
 
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
@@ -21,6 +22,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/elf/symbols"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/export/window"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/stack"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/rows"
@@ -132,12 +134,21 @@ func (f *Feed) begin(instance string, emitted uint64) {
 	f.known = true
 }
 
+// podSeed keeps tenants from choosing names with the hash of others'.
+var podSeed = maphash.MakeSeed()
+
+// tenantOf is whom a process belongs to: its pod.
+func tenantOf(p profile.Process) procmaps.Tenant {
+	return procmaps.Tenant(maphash.String(podSeed, p.Namespace+"/"+p.Pod))
+}
+
 // rows processes one reading of all rows.
 func (f *Feed) rows(s *table, now time.Time) {
 	all := make([]profile.Row, 0, s.packet.Len())
 	named := map[uint64]profile.Process{}
 	if f.cfg.Sender != nil && f.recorder == nil {
 		f.recorder = window.NewRecorder(s.source.Subject, s.source.Period, f.cfg.Sender.Interval(), now)
+		f.recorder.Tenant = tenantOf
 	}
 	if f.recorder != nil {
 		f.recorder.Begin()
