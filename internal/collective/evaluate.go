@@ -122,7 +122,7 @@ func (a *Analyzer) compare(current map[verdictKey]*Verdict, now Time) (events []
 }
 
 // isNews notes since when a verdict has named the same ranks, which are not those that were reported. While ranks
-// arrive one after the other, that is reported once they have stopped to.
+// arrive one after the other, that is reported once they stop arriving.
 func (v *Verdict) isNews(old *Verdict, now Time) {
 	same := func(all []Culprit) bool {
 		return slices.EqualFunc(v.Missing, all, func(a, b Culprit) bool { return a.Rank == b.Rank && a.Process.key() == b.Process.key() })

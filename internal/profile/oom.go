@@ -48,7 +48,7 @@ func HeldAt(api string, bytes int64) string {
 	if api == PoolAPI {
 		return "it held " + FormatBytes(bytes)
 	}
-	return "of what was allocated since ig-gpu attached it held " + FormatBytes(bytes)
+	return "it held " + FormatBytes(bytes) + " of what was allocated after ig-gpu attached"
 }
 
 // Holder is a stack and what it held.

@@ -61,7 +61,8 @@ func family(procfs string, pid uint32) (parent uint32, group int, ok bool) {
 const maxAncestors = 8
 
 // WithoutFamily returns those of some processes that can be ranks of their own. A rank's workers, such as a data
-// loader's, have its environment and, if forked, its libraries; the launcher has the libraries and another environment.
+// loader's, have its environment and, if forked, its libraries, but no thread of NCCL. The launcher has the libraries; its
+// environment is another one, or, where it starts several ranks in one task, that of all of them.
 func WithoutFamily(procfs string, pids []uint32) []uint32 {
 	named := map[uint32]string{} // what names the rank in the environment of each
 	for _, pid := range pids {
@@ -84,8 +85,9 @@ func WithoutFamily(procfs string, pids []uint32) []uint32 {
 			switch its, known := named[at]; {
 			case !known:
 				continue
-			case its == named[pid]:
+			case its == named[pid] && !hasNCCLThread(procfs, pid):
 				others[pid] = true
+			case its == named[pid] && hasNCCLThread(procfs, at): // both have communicators
 			default:
 				others[at] = true
 			}

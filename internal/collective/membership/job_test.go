@@ -57,6 +57,15 @@ func TestWorkersAndLaunchersAreNoRanks(t *testing.T) {
 	start(t, procfs, 14, 10, 10, "")
 	require.Equal(t, []uint32{10, 11}, WithoutFamily(procfs, []uint32{9, 10, 11, 12, 13}))
 
+	start(t, procfs, 15, 1, 15, "RANK=0 WORLD_SIZE=2") // one task, in which mp.spawn starts a rank for each GPU
+	for pid := 16; pid < 18; pid++ {
+		start(t, procfs, pid, 15, 15, "RANK=0 WORLD_SIZE=2")
+		thread := filepath.Join(procfs, fmt.Sprint(pid), "task", "1")
+		require.NoError(t, os.MkdirAll(thread, 0o700))
+		require.NoError(t, os.WriteFile(filepath.Join(thread, "comm"), []byte("pt_nccl_watchdg\n"), 0o600))
+	}
+	require.Equal(t, []uint32{16, 17}, WithoutFamily(procfs, []uint32{15, 16, 17}))
+
 	start(t, procfs, 20, 1, 20, "A=1") // starts processes that learn their rank by other ways
 	start(t, procfs, 21, 20, 20, "A=1")
 	start(t, procfs, 22, 20, 20, "A=1")

@@ -16,7 +16,8 @@ import (
 const (
 	// knownFiles bounds the files of all processes, twice: each container of an image has
 	// files of its own.
-	knownFiles = 16 << 10
+	knownFiles  = 16 << 10
+	knownPlaces = 64 << 10 // of 160 processes of a job with 400 libraries each, twice
 	// wantedTables bounds the tables that are to be read with the next process.
 	wantedTables = 1 << 10
 	// learning bounds the processes that wait for their files to be read, the last quarter of which is for tenants
@@ -106,7 +107,7 @@ func (f *files) next(last procmaps.Tenant) pending {
 func newFiles() files {
 	return files{
 		byKey:   recent.New[fileKey, *loaded](knownFiles),
-		byPlace: recent.New[place, *loaded](knownFiles),
+		byPlace: recent.New[place, *loaded](knownPlaces),
 		wanted:  recent.New[string, bool](wantedTables),
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -80,6 +81,18 @@ func TestKindsOfFramesStayInOrder(t *testing.T) {
 	require.Equal(t, p.Sum().Get(profile.AllocSpace), selves)
 	for k := stack.KindUnknown; k <= stack.KindKernel; k++ {
 		require.Contains(t, model, strings.ToUpper(k.String())+" = "+strconv.Itoa(int(k)), "model.js names the kinds by their numbers")
+	}
+}
+
+// TestEachTypeHasAName: without one, the page has none to begin with, and stays blank.
+func TestEachTypeHasAName(t *testing.T) {
+	all := slices.Concat(profile.PeakTypes(), profile.DeviceTypes(), profile.TensorTypes(), profile.WasteTypes())
+	for _, s := range profile.Subjects() {
+		all = append(all, s.Types()...)
+	}
+	for _, of := range all {
+		require.Contains(t, model, `{ name: "`+of.String()+`", label: "`)
+		require.Contains(t, controls, of.String()+`: "`)
 	}
 }
 

@@ -10,19 +10,26 @@ const kindNames = ["no code", "Python", "native", "interpreter trampoline", "GPU
 const types = [
   { name: "inuse_space", label: "In use" },
   { name: "inuse_objects", label: "Objects" },
-  { name: "peak_space", label: "Peak" },
+  { name: "peak_space", label: "At the peak" },
   { name: "alloc_space", label: "Allocated" },
   { name: "alloc_objects", label: "Allocations" },
   { name: "tensor_inuse_space", label: "Tensors in use" },
   { name: "tensor_inuse_objects", label: "Tensors" },
   { name: "tensor_alloc_space", label: "Tensors allocated" },
   { name: "tensor_alloc_objects", label: "Tensor allocations" },
+  { name: "tensor_peak_space", label: "Tensors at the peak" },
   { name: "tensor_rounding_space", label: "Rounding" },
   { name: "tensor_fragmented_space", label: "Fragmentation" },
   { name: "cpu", label: "CPU time" },
   { name: "wall", label: "Time" },
   { name: "samples", label: "Samples" },
-].map(t => ({ ...t, column: data.types.indexOf(t.name), bytes: t.name.endsWith("space"), time: t.name === "cpu" || t.name === "wall" }))
+  { name: "launches", label: "Launches" },
+  { name: "wait", label: "Waits" },
+  { name: "host_time", label: "Calls" },
+  { name: "device", label: "GPU time" },
+  { name: "kernels", label: "Kernels" },
+  { name: "copied", label: "Copied" },
+].map(t => ({ ...t, column: data.types.indexOf(t.name), bytes: t.name.endsWith("space") || t.name === "copied", time: ["cpu", "wall", "wait", "host_time", "device"].includes(t.name) }))
   .filter(t => t.column >= 0);
 const isTime = types.some(t => t.time);
 

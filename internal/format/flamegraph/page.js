@@ -2,9 +2,9 @@
 // link shows the same view; everything from the profile is set as text.
 
 const canCompare = snapshots.length > 1;
-// In use; where nothing is any more, because the processes have ended, what was.
-const held = snapshots.some(s => { for (let i = 0; i < s.count; i++) if (s.value(i, types[0])) return true; return false; });
-const firstType = held || isTime ? types[0] : types.find(t => t.name === "peak_space");
+// In use; where nothing is, because the processes have ended, what was; where the pool of PyTorch is from before, its tensors.
+const hasValue = t => snapshots.some(s => { for (let i = 0; i < s.count; i++) if (s.value(i, t)) return true; return false; });
+const firstType = types.find(hasValue) || types[0];
 
 const state = { type: firstType, inverted: false, grouped: false, comparing: canCompare, query: "", order: "" };
 
@@ -65,7 +65,7 @@ function refresh() {
   const { total, before, weight } = graph.values;
   $("sum").firstElementChild.textContent = format(total[0], state.type);
   $("sum").lastElementChild.textContent = (state.comparing ? `${signed(total[0] - before[0], state.type)} since ` + clock(snapshots[1].time) : "")
-    || { inuse_space: "in use", peak_space: "sum of each stack’s peak", inuse_objects: "allocations in use", alloc_space: "allocated", alloc_objects: "allocations", tensor_inuse_space: "in use by PyTorch’s tensors", tensor_inuse_objects: "tensors in use", tensor_alloc_space: "allocated for tensors", tensor_alloc_objects: "tensor allocations", tensor_rounding_space: "added to requests by rounding", tensor_fragmented_space: "unused in segments that tensors keep", cpu: "on the CPU", wall: "of all threads", samples: "samples" }[state.type.name];
+    || { inuse_space: "in use", peak_space: "in use when most was", inuse_objects: "allocations in use", alloc_space: "allocated", alloc_objects: "allocations", tensor_inuse_space: "in use by PyTorch’s tensors", tensor_inuse_objects: "tensors in use", tensor_alloc_space: "allocated for tensors", tensor_alloc_objects: "tensor allocations", tensor_peak_space: "in use by tensors when most was", tensor_rounding_space: "added to requests by rounding", tensor_fragmented_space: "unused in segments that tensors keep", cpu: "on the CPU", wall: "of all threads", samples: "samples", launches: "launches", wait: "waiting for the GPU", host_time: "in calls of the driver", device: "on the GPU", kernels: "kernels", copied: "copied" }[state.type.name];
   $("empty").hidden = weight[0] > 0;
   canvas.hidden = !(weight[0] > 0);
   crumbs();
@@ -140,7 +140,7 @@ function table() {
   const columns = comparing
     ? [["Line", null], ["Change", l => change(l, "held")], ["Before", l => l.held[1]], ["Now", l => l.held[0]], ["Change with callees", l => change(l, "total")]]
     : [["Line", null], ["By the line itself", l => l.held[0]], ["With callees", l => l.total[0]]];
-  $("table-title").textContent = comparing ? "What grew and what shrank" : isTime ? "Where the time goes" : type.name.startsWith("inuse") ? "What each line holds" : "What each line allocated";
+  $("table-title").textContent = comparing ? "What grew and what shrank" : isTime ? (type.time ? "Where the time goes" : "What each line does") : type.name.startsWith("inuse") ? "What each line holds" : "What each line allocated";
   const by = (columns.find(c => c[0] === state.order) || columns[1])[1];
   const most = snapshots[0].count ? graph.values.total[0] : 0;
   const own = columns.indexOf(columns.find(c => c[1] === by)) < columns.length - 1;

@@ -122,11 +122,11 @@ func (b *builder) sample(r gpu.Row) {
 		LabelSpan:   r.Span.String(),
 	} {
 		if value != "" {
-			s.Label[name] = []string{value}
+			s.Label[name] = []string{valid(value)} // the kernel cuts names of processes within letters
 		}
 	}
 	for _, l := range labels.WithValue(r.Process.Labels) {
-		s.Label[l[0]] = []string{l[1]}
+		s.Label[l[0]] = []string{valid(l[1])}
 	}
 	b.out.Sample = append(b.out.Sample, s)
 }

@@ -77,8 +77,11 @@ func (c *collector) isNew(res Resource) bool {
 func (w Wait) isLocked() bool { return len(w.For) == 1 && w.For[0].Kind == Lock }
 
 // IsClosed reports whether nothing but these processes, the waiting one among them, can end a
-// wait: no other process, timer, device or client.
+// wait: no other process, time limit, timer, device or client.
 func (r *Reader) IsClosed(w Wait, circle []uint32) bool {
+	if w.IsTimed {
+		return false
+	}
 	for _, res := range w.For {
 		ends := r.Ends(w.PID, res)
 		if !ends.IsKnown() || ends.Address != "" || slices.ContainsFunc(ends.PIDs, func(pid uint32) bool { return !slices.Contains(circle, pid) }) {

@@ -89,6 +89,32 @@ var calls = map[int]call{
 	}},
 }
 
+// limits are system calls that end by themselves after a time, depending on their arguments; legacyLimits are those of this
+// architecture alone. A time that is given by its address is at 0 if there is none.
+var limits = map[int]func(a [6]uint64) bool{
+	unix.SYS_FUTEX:        func(a [6]uint64) bool { return futexWaits[a[1]&^(futexPrivate|futexRealtime)] && a[3] != 0 },
+	unix.SYS_EPOLL_PWAIT:  func(a [6]uint64) bool { return int32(a[3]) >= 0 },
+	unix.SYS_EPOLL_PWAIT2: func(a [6]uint64) bool { return a[3] != 0 },
+	unix.SYS_PPOLL:        func(a [6]uint64) bool { return a[2] != 0 },
+	unix.SYS_PSELECT6:     func(a [6]uint64) bool { return a[4] != 0 },
+	unix.SYS_RECVMMSG:     func(a [6]uint64) bool { return a[4] != 0 },
+}
+
+// Of the operations of futex(2), in linux/futex.h: FUTEX_WAIT, FUTEX_LOCK_PI, FUTEX_WAIT_BITSET, FUTEX_WAIT_REQUEUE_PI and
+// FUTEX_LOCK_PI2, and the flags that they can have.
+var futexWaits = map[uint64]bool{0: true, 6: true, 9: true, 11: true, 13: true}
+
+const futexPrivate, futexRealtime = 128, 256
+
+// isTimed reports whether it ends by itself after a time.
+func (c syscallArguments) isTimed() bool {
+	limit := limits[c.number]
+	if limit == nil {
+		limit = legacyLimits[c.number]
+	}
+	return limit != nil && limit(c.arguments)
+}
+
 func callOf(number int) (call, bool) {
 	c, ok := calls[number]
 	if !ok {

@@ -15,3 +15,10 @@ var legacyCalls = map[int]call{
 	}},
 	unix.SYS_PAUSE: {"pause", sleeps},
 }
+
+// legacyLimits are those of them that end after a time.
+var legacyLimits = map[int]func(a [6]uint64) bool{
+	unix.SYS_EPOLL_WAIT: func(a [6]uint64) bool { return int32(a[3]) >= 0 },
+	unix.SYS_POLL:       func(a [6]uint64) bool { return int32(a[2]) >= 0 },
+	unix.SYS_SELECT:     func(a [6]uint64) bool { return a[4] != 0 },
+}

@@ -59,6 +59,8 @@ type Wait struct {
 	// the kernel, such as in a page fault.
 	Syscall string
 	For     []Resource
+	// IsTimed: it ends by itself after a time, whatever it waits for.
+	IsTimed bool
 }
 
 // The limits of what is read of one wait, and of the threads of a process.
@@ -126,7 +128,7 @@ func (r *Reader) wait(pid, tid uint32, now syscallArguments) Wait {
 	switch {
 	case !r.may(pid, 0):
 	case ok:
-		w.Syscall, w.For = known.name, known.read(r, pid, now.arguments)
+		w.Syscall, w.For, w.IsTimed = known.name, known.read(r, pid, now.arguments), now.isTimed()
 	default:
 		w.Syscall = fmt.Sprintf("system call %d", now.number)
 		w.For = []Resource{{Kind: Other, Name: w.Syscall}}

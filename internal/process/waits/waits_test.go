@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 // start runs waiter.py and returns the parent and its child; 0: none.
@@ -91,14 +92,14 @@ func TestProcessesThatWaitForEachOther(t *testing.T) {
 }
 
 func TestWaitsThatNoOtherProcessEnds(t *testing.T) {
-	for way, want := range map[string]Kind{"lock": Lock, "sleep": Timer} {
+	for way, want := range map[string]Kind{"lock": Lock, "timed": Lock, "sleep": Timer} {
 		pid, _ := start(t, way)
 		w := asleep(t, []uint32{pid}, "futex clock_nanosleep nanosleep select pselect6")[0]
 		require.Len(t, w.For, 1)
 		require.Equal(t, want, w.For[0].Kind, way)
 		r := NewReader("/proc")
 		require.Empty(t, r.Ends(pid, w.For[0]).PIDs)
-		require.Equal(t, want == Lock, r.IsClosed(w, []uint32{pid}), way)
+		require.Equal(t, way == "lock", r.IsClosed(w, []uint32{pid}), way)
 	}
 }
 
@@ -201,5 +202,27 @@ func TestAddressesOfBothFamilies(t *testing.T) {
 	for _, text := range []string{"", "0100007F", "01:50", "zz:50", "0100007F:zz"} {
 		_, err := parseAddress(text)
 		require.Error(t, err, text)
+	}
+}
+
+// TestWaitsThatEndByThemselves, by the arguments that the system calls have.
+func TestWaitsThatEndByThemselves(t *testing.T) {
+	const never = 0xffffffff // as an int, -1
+	for n, c := range []struct {
+		call  syscallArguments
+		timed bool
+	}{
+		{syscallArguments{unix.SYS_FUTEX, [6]uint64{1, 128, 0, 0}}, false},               // FUTEX_WAIT_PRIVATE
+		{syscallArguments{unix.SYS_FUTEX, [6]uint64{1, 9 | 128 | 256, 0, 0x7fff}}, true}, // FUTEX_WAIT_BITSET
+		{syscallArguments{unix.SYS_FUTEX, [6]uint64{1, 1, 0, 0x7fff}}, false},            // FUTEX_WAKE
+		{syscallArguments{unix.SYS_EPOLL_PWAIT, [6]uint64{4, 1, 10, never}}, false},
+		{syscallArguments{unix.SYS_EPOLL_PWAIT, [6]uint64{4, 1, 10, 60000}}, true},
+		{syscallArguments{unix.SYS_PPOLL, [6]uint64{1, 1, 0}}, false},
+		{syscallArguments{unix.SYS_PPOLL, [6]uint64{1, 1, 0x7fff}}, true},
+		{syscallArguments{unix.SYS_PSELECT6, [6]uint64{4, 1, 0, 0, 0x7fff}}, true},
+		{syscallArguments{unix.SYS_READ, [6]uint64{4, 1, 10, 1, 1}}, false},
+		{syscallArguments{unix.SYS_WAIT4, [6]uint64{never, 1, 10, 1, 1}}, false},
+	} {
+		require.Equal(t, c.timed, c.call.isTimed(), n)
 	}
 }

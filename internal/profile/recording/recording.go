@@ -73,7 +73,7 @@ func (r *Recording) See(id profile.RowID, values profile.Values, full func() pro
 	}
 	r.back(have)
 	have.interval = r.interval
-	if values.Samples < have.counted.Samples || values.Calls < have.counted.Calls {
+	if values.Samples < have.counted.Samples || values.Calls < have.counted.Calls || values.Kernels < have.counted.Kernels {
 		have.before = have.before.Add(have.counted)
 	}
 	have.counted = values

@@ -45,6 +45,7 @@ func (c *Cache[K, V]) Get(k K) (V, bool) {
 	}
 	v, ok := c.old[k]
 	if ok {
+		delete(c.old, k) // it is kept, whatever Put forgets
 		c.Put(k, v)
 	}
 	return v, ok

@@ -46,20 +46,21 @@ func TestCacheIsBounded(t *testing.T) {
 
 // What is kept and what was reported as dropped is all there ever was, each once.
 func TestWhatIsDroppedIsReportedOnce(t *testing.T) {
-	c := New[int, int](10)
-	dropped := map[int]int{}
-	c.OnDrop(func(v int) { dropped[v]++ })
-	for i := range 1000 {
-		c.Put(i, i)
-		c.Get(0)
-		c.Get(i - 5)
-		c.Put(i, i)
-	}
-	require.NotEmpty(t, dropped)
-	for i := range 1000 {
-		_, isYoung := c.young[i]
-		_, isOld := c.old[i]
-		require.Equal(t, map[bool]int{false: 1, true: 0}[isYoung || isOld], dropped[i], i)
+	for before := range 12 {
+		c := New[int, int](10)
+		dropped := map[int]int{}
+		c.OnDrop(func(v int) { dropped[v]++ })
+		for i := range 1000 {
+			c.Put(i, i)
+			c.Get(0)
+			c.Get(i - before)
+		}
+		require.NotEmpty(t, dropped)
+		for i := range 1000 {
+			_, isYoung := c.young[i]
+			_, isOld := c.old[i]
+			require.Equal(t, map[bool]int{false: 1, true: 0}[isYoung || isOld], dropped[i], "%d, requested again after %d", i, before)
+		}
 	}
 }
 

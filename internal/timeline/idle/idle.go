@@ -28,6 +28,8 @@ const (
 	maxPlaces  = 10_000
 	// maxSamples bounds the stacks that are kept per process.
 	maxSamples = 4096
+	// maxSampled bounds the processes that have some.
+	maxSampled = 1024
 	// maxRecent is the number of a stream's newest gaps that a late call may still
 	// shorten.
 	maxRecent = 256
@@ -107,10 +109,10 @@ func (g *Gaps) Call(c *weave.Call) {
 			return
 		}
 		g.submit(key, c)
-	case c.Kind == weave.Wait && c.Function == "cuEventSynchronize":
+	case c.Kind == weave.Wait && c.WaitsForEvent():
 	case c.Kind == weave.Wait && c.Stream == weave.NoStream:
 		for k, s := range g.streams {
-			if k.process == c.Process && c.MayConcern(s.device) {
+			if k.process == c.Process && c.Concerns(s.device) {
 				s.done(c)
 			}
 		}
@@ -236,6 +238,12 @@ func (g *Gaps) Sample(h *weave.Host) {
 		return
 	}
 	all := g.samples[h.Process]
+	if all == nil && len(g.samples) >= maxSampled {
+		// The one that was sampled least recently has probably ended.
+		delete(g.samples, slices.MinFunc(slices.Collect(maps.Keys(g.samples)), func(a, b uint64) int {
+			return cmp.Compare(g.samples[a][len(g.samples[a])-1].at, g.samples[b][len(g.samples[b])-1].at)
+		}))
+	}
 	if len(all) >= maxSamples {
 		all = append(all[:0], all[maxSamples/2:]...)
 	}

@@ -68,12 +68,20 @@ func TestUnknownTimeIsNotAGap(t *testing.T) {
 	event.Function, failed.Error = "cuEventSynchronize", "CUDA_ERROR_ILLEGAL_ADDRESS"
 	during, somewhere := launch(130, 140, "f"), launch(510, 520, "f")
 	somewhere.Stream = weave.NoStream
+	hip, context := *event, wait(120, 500)
+	hip.Function = "hipEventSynchronize"
+	context.Function, context.Stream, context.Device = "cuCtxSynchronize", weave.NoStream, weave.DeviceOf(1)
+	of := *context
+	of.Function = "hipDeviceSynchronize"
 	for name, calls := range map[string][]*weave.Call{
-		"an event":                  {event},
-		"a wait that failed":        {failed},
-		"submitted during the wait": {during, wait(120, 500)},
-		"submitted at its end":      {wait(120, 500), launch(499, 510, "f")},
-		"stream not known":          {wait(120, 500), somewhere},
+		"an event":                          {event},
+		"an event of HIP":                   {&hip},
+		"a context that may be another one": {context},
+		"a device of HIP":                   {&of},
+		"a wait that failed":                {failed},
+		"submitted during the wait":         {during, wait(120, 500)},
+		"submitted at its end":              {wait(120, 500), launch(499, 510, "f")},
+		"stream not known":                  {wait(120, 500), somewhere},
 	} {
 		g := New()
 		g.Call(launch(100, 110, "f"))

@@ -222,6 +222,7 @@ function subtitle() {
   const parts = [`${wallTime(0).slice(0, 19)} UTC`, `${grouped(data.slices)} slices`];
   if (data.short) parts.push(`${grouped(data.short)} too short to be drawn: see the table`);
   if (data.left) parts.push(`${grouped(data.left)} on tracks beyond those shown`);
+  if (data.bare) parts.push(`${grouped(data.bare)} without details, of which there are too many`);
   const lost = Object.entries(data.lost).map(([reason, n]) => `${grouped(n)} ${reason}`);
   if (lost.length) parts.push("lost: " + lost.join(", "));
   $("subtitle").textContent = parts.join(" · ");

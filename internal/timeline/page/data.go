@@ -51,6 +51,7 @@ type data struct {
 	Slices uint64            `json:"slices"`
 	Short  uint64            `json:"short"`
 	Left   uint64            `json:"left"`
+	Bare   uint64            `json:"bare"`
 }
 
 type process struct {
@@ -76,7 +77,7 @@ func (p *Page) encode(m Meta) data {
 	d := data{
 		Title: m.Title, Wall: fmt.Sprint(int64(m.WallOffset)), Texts: p.texts, Categories: p.categories,
 		Processes: []process{}, Arrows: []int64{}, Sums: []uint64{}, Lost: map[string]uint64{},
-		Slices: p.slices, Short: p.short, Left: p.without,
+		Slices: p.slices, Short: p.short, Left: p.without, Bare: p.bare,
 	}
 	for reason, n := range m.Lost {
 		if n > 0 {

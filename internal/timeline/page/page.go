@@ -18,11 +18,13 @@ import (
 const (
 	maxBars   = 200_000
 	maxTracks = 2_000
-	maxNames  = 20_000 // of slices; further ones are "other"
+	maxNames  = 20_000 // of slices; further ones are others
 	maxTexts  = 100_000
 	maxPoints = 20_000 // of one counter
 	maxArrows = 20_000
 	maxText   = 300 // bytes of a name
+
+	others = "other"
 )
 
 var (
@@ -102,6 +104,7 @@ type Page struct {
 	slices  uint64 // added in total
 	short   uint64 // omitted
 	without uint64 // on tracks beyond the limit
+	bare    uint64 // without their details, for which there was no room
 }
 
 var _ track.Sink = (*Page)(nil)
@@ -110,7 +113,7 @@ var _ track.Sink = (*Page)(nil)
 func New() *Page {
 	p := &Page{
 		processes: map[uint32]string{}, rows: map[track.Track]*row{}, counters: map[string]*counter{},
-		text: map[string]int32{"": 0}, texts: []string{""}, category: map[string]int16{},
+		text: map[string]int32{"": 0, others: 1}, texts: []string{"", others}, category: map[string]int16{},
 		sums: map[sumKey]*sum{}, arrowStep: 1, gap: 1000,
 	}
 	return p
@@ -128,6 +131,15 @@ func (p *Page) intern(s string) int32 {
 		p.texts = append(p.texts, s)
 	}
 	return n
+}
+
+// detail is intern for what has a number of its own, such as a kernel's: it leaves room for names.
+func (p *Page) detail(s string) int32 {
+	if _, ok := p.text[s]; !ok && len(p.texts) >= maxTexts-maxNames {
+		p.bare++
+		return 0
+	}
+	return p.intern(s)
 }
 
 // shorten bounds a text, and cuts it between letters.
@@ -166,7 +178,7 @@ func (p *Page) bar(s track.Slice) bar {
 	name := s.Name
 	if len(p.sums) >= maxNames {
 		if _, ok := p.text[shorten(name)]; !ok {
-			name = "other"
+			name = others
 		}
 	}
 	c, ok := p.category[s.Category]
@@ -175,7 +187,7 @@ func (p *Page) bar(s track.Slice) bar {
 		p.category[s.Category] = c
 		p.categories = append(p.categories, s.Category)
 	}
-	return bar{start: s.Start, end: s.End, count: 1, name: p.intern(shorten(name)), category: c, detail: p.intern(detail(s.Args))}
+	return bar{start: s.Start, end: s.End, count: 1, name: p.intern(shorten(name)), category: c, detail: p.detail(detail(s.Args))}
 }
 
 // detail is the text of a bar besides its name: one line per argument.

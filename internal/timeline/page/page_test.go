@@ -178,3 +178,26 @@ func TestScriptRuns(t *testing.T) {
 	require.Contains(t, string(dom), `flash_attention<span class="file">kernel launch</span>`)
 	require.Regexp(t, `id="graph"[^>]* height="\d{3}`, string(dom))
 }
+
+// TestNamesHaveRoomBesideDetails: each kernel of --device-times has a number of its own among its details.
+func TestNamesHaveRoomBesideDetails(t *testing.T) {
+	p := New()
+	on := track.Track{PID: 1, ID: 1}
+	p.Process(1, "x")
+	p.Name(on, "t", 1)
+	const n = maxTexts + 10
+	for i := range uint64(n) {
+		name := "early"
+		if i == n-1 {
+			name = "late"
+		}
+		p.Slice(on, track.Slice{Start: 1000 * i, End: 1000*i + 500, Name: name, Category: "kernel", Args: []track.Arg{{Key: "correlation", Number: int64(i)}}})
+	}
+	d := p.encode(Meta{})
+	counts := map[string]uint64{}
+	for i := 0; i < len(d.Sums); i += 5 {
+		counts[d.Texts[d.Sums[i+1]]] += d.Sums[i+2]
+	}
+	require.Equal(t, map[string]uint64{"early": n - 1, "late": 1}, counts)
+	require.Positive(t, d.Bare)
+}

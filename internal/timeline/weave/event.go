@@ -5,6 +5,7 @@ package weave
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -98,11 +99,22 @@ type Call struct {
 
 // MayConcern reports whether a wait for all streams may cover those of a device.
 func (c *Call) MayConcern(device Device) bool {
-	return c.Device == 0 || device == 0 || c.Device == device || c.Function != contextWait
+	return c.Device == 0 || device == 0 || c.Concerns(device)
 }
 
-// contextWait waits for the current context; the streams of others are unknown.
-const contextWait = "cuCtxSynchronize"
+// Concerns reports whether a wait for all streams covers those of a device.
+func (c *Call) Concerns(device Device) bool {
+	return c.Device == device || !slices.Contains(contextWaits, c.Function)
+}
+
+// WaitsForEvent reports whether it is a wait for an event, and not for all of a stream.
+func (c *Call) WaitsForEvent() bool { return slices.Contains(eventWaits, c.Function) }
+
+// contextWaits wait for the current context or device; the streams of others are unknown.
+var (
+	contextWaits = []string{"cuCtxSynchronize", "hipCtxSynchronize", "hipDeviceSynchronize"}
+	eventWaits   = []string{"cuEventSynchronize", "hipEventSynchronize"}
+)
 
 // Pair identifies a send and its receive, equal for both.
 type Pair struct {

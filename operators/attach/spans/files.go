@@ -12,7 +12,7 @@ import (
 const (
 	// maxFiles and maxPlaces bound the memory for files that were read; forgotten ones are read again.
 	maxFiles  = 32 << 10
-	maxPlaces = 64 << 10
+	maxPlaces = 128 << 10
 	// fileCost is the processor time to read a file, checkCost to find out whether it is one that was read.
 	fileCost  = 50 * time.Microsecond
 	checkCost = 10 * time.Microsecond

@@ -280,8 +280,12 @@ func (r *Reaper) processes(now time.Duration) (Result, error) {
 			return result, err
 		}
 	}
-	n, err := remove(r.maps.Processes, old)
-	result.Processes = n
+	n, err := r.forgetSpans(old)
+	result.Spans += n
+	if err != nil {
+		return result, err
+	}
+	result.Processes, err = remove(r.maps.Processes, old)
 	return result, err
 }
 

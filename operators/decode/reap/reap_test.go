@@ -101,6 +101,23 @@ func TestRowsOfEndedProcessesAreRemovedInADaemon(t *testing.T) {
 	require.Equal(t, 1, entries(t, maps.Processes))
 }
 
+// Without its process, what a row of a span has not freed would be in use by no one, for good.
+func TestRowsOfSpansGoWithTheirProcess(t *testing.T) {
+	maps, _ := setUp(t, 100)
+	maps.Spans, maps.Idle = newMap(t, 32, 72, 100), IdleAllocations
+	require.NoError(t, maps.Spans.Put(key(32, 1, 5, 0, 9), spanRow(5, 0)))
+	require.NoError(t, maps.Spans.Put(key(32, 2, 5, 0, 9), spanRow(5, 0)))
+	maps.Forget = time.Minute
+	reaper := New(maps, 10*time.Second)
+	_, err := reaper.Pass(2 * time.Second)
+	require.NoError(t, err)
+	require.Equal(t, 2, entries(t, maps.Spans), "they are read a last time")
+	result, err := reaper.Pass(62 * time.Second)
+	require.NoError(t, err)
+	require.Equal(t, Result{Processes: 1, Rows: 3, Spans: 1}, result)
+	require.Equal(t, 1, entries(t, maps.Spans))
+}
+
 // Rows of spans: process 1 runs. Word 1 of a value has the allocations, word 3 the frees.
 func spanRow(alloc, freed uint64) []byte { return key(72, 0, alloc, 0, freed) }
 

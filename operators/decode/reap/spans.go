@@ -77,6 +77,14 @@ func (r *Reaper) spans(now time.Duration, ended map[uint64]bool) (int, error) {
 	return n, nil
 }
 
+// forgetSpans removes the rows of processes that are forgotten: they would be in use by no one, for good.
+func (r *Reaper) forgetSpans(processes map[uint64]bool) (int, error) {
+	if r.maps.Spans == nil {
+		return 0, nil
+	}
+	return remove(r.maps.Spans, processes)
+}
+
 // IdleAllocations is Idle for struct row of bpf/memory/rows.h.
 func IdleAllocations(value []byte) (activity uint64, idle bool) {
 	if len(value) < 48 {

@@ -108,7 +108,7 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values ap
 				i.warn(gc, err)
 			}
 			if cut := i.stacks.Cut(); i.cut.Swap(cut) != cut {
-				i.warn(gc, fmt.Errorf("%d stacks are without callers, as [truncated] says: those of their containers take too much memory", cut))
+				i.warn(gc, fmt.Errorf("%d stacks have lost their outer frames ([truncated]): the stacks of a container use too much memory", cut))
 			}
 			return nil
 		}, Priority); err != nil {

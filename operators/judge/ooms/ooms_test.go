@@ -27,8 +27,8 @@ func TestSummaryCountsWhatRepeats(t *testing.T) {
 		l.Add(failure("often (x.py:2)"))
 	}
 	require.Equal(t, []string{
-		"allocation failed 3 times, last: python3[7] cuMemAlloc_v2 of 26.0 MiB at often (x.py:2): CUDA_ERROR_OUT_OF_MEMORY; of what was allocated since ig-gpu attached it held 15.0 GiB: 4.00 GiB kv (a.py:1)",
-		"allocation failed: python3[7] cuMemAlloc_v2 of 26.0 MiB at once (x.py:1): CUDA_ERROR_OUT_OF_MEMORY; of what was allocated since ig-gpu attached it held 15.0 GiB: 4.00 GiB kv (a.py:1)",
+		"allocation failed 3 times, last: python3[7] cuMemAlloc_v2 of 26.0 MiB at often (x.py:2): CUDA_ERROR_OUT_OF_MEMORY; it held 15.0 GiB of what was allocated after ig-gpu attached: 4.00 GiB kv (a.py:1)",
+		"allocation failed: python3[7] cuMemAlloc_v2 of 26.0 MiB at once (x.py:1): CUDA_ERROR_OUT_OF_MEMORY; it held 15.0 GiB of what was allocated after ig-gpu attached: 4.00 GiB kv (a.py:1)",
 	}, l.Lines())
 }
 
@@ -38,7 +38,7 @@ func TestWhatWasHeldBeforeIsNotSaidToBeNothing(t *testing.T) {
 	f := failure("next_batch (x.py:1)")
 	f.InuseBytes, f.Holders = 0, ""
 	l.Add(f)
-	require.Contains(t, l.Lines()[0], "; of what was allocated since ig-gpu attached it held 0 B")
+	require.Contains(t, l.Lines()[0], "; it held 0 B of what was allocated after ig-gpu attached")
 	f.API, f.PID, f.InuseBytes = profile.PoolAPI, 8, 612<<20
 	l.Add(f)
 	require.Contains(t, l.Lines()[1], "; it held 612 MiB", "PyTorch's pool counts what it had before, too")
@@ -166,8 +166,8 @@ func TestALibraryInFrontOfTheDriverIsNamed(t *testing.T) {
 	f.By = "driver"
 	l.Add(f)
 	require.Len(t, l.Lines(), 2, "they are two failures")
-	require.Contains(t, l.Lines()[0], "CUDA_ERROR_OUT_OF_MEMORY by libvgpu.so, not by the driver; of what was allocated since ig-gpu attached it held 15.0 GiB")
-	require.Contains(t, l.Lines()[1], "CUDA_ERROR_OUT_OF_MEMORY; of what was allocated since ig-gpu attached it held 15.0 GiB")
+	require.Contains(t, l.Lines()[0], "CUDA_ERROR_OUT_OF_MEMORY by libvgpu.so, not by the driver; it held 15.0 GiB of what was allocated after ig-gpu attached")
+	require.Contains(t, l.Lines()[1], "CUDA_ERROR_OUT_OF_MEMORY; it held 15.0 GiB of what was allocated after ig-gpu attached")
 
 	pool := Pool{AllocatedBytes: 900 << 20, ReservedBytes: 1 << 30, Refused: "cuMemAlloc_v2", By: "libvgpu.so"}
 	require.Equal(t, "PyTorch's pool uses 900 MiB of its 1.00 GiB, and the driver had no more by the limit of libvgpu.so", pool.why(200<<20))

@@ -70,12 +70,12 @@ func TestWindowsWaitForAnEncoderThatIsBusy(t *testing.T) {
 	log := &said{}
 	s, err := NewSender(api.ParamValues{paramPyroscope: b.URL}, SenderConfig{Log: log})
 	require.NoError(t, err)
-	s.timeout = 500 * time.Millisecond
+	s.timeout = 1500 * time.Millisecond
 	s.Start(func(profile.Process, int32) string {
 		time.Sleep(50 * time.Millisecond)
 		return ""
 	})
-	const windows = 30 // 1.5 s
+	const windows = 60 // 3 s
 	var nodes sync.WaitGroup
 	for n := range windows {
 		nodes.Go(func() {

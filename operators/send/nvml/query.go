@@ -12,8 +12,8 @@ import (
 const (
 	// answerTimeout is how long an answer of the driver is waited for: it takes milliseconds per GPU.
 	answerTimeout = 2 * time.Second
-	// openTimeout is the same for opening the library, which wakes GPUs without nvidia-persistenced.
-	openTimeout = 5 * time.Second
+	// openTimeout is the same for opening the library, which wakes GPUs without nvidia-persistenced, in one or two seconds each.
+	openTimeout = 30 * time.Second
 	// stale is the age at which an answer is used no more. It exceeds usual intervals of scrapes.
 	stale = 2 * time.Minute
 )

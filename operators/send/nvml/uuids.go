@@ -38,8 +38,8 @@ type knownGPU struct {
 	used time.Time
 }
 
-// NewUUIDs opens the library. It is an error if there is none. info is called when the driver stops to
-// answer, and when it answers again.
+// NewUUIDs opens the library. It is an error if there is none. info is called when the driver stops
+// answering, and when it answers again.
 func NewUUIDs(open func() (Library, error), info func(string)) (*UUIDs, error) {
 	library, err := openInTime(open)
 	if err != nil {

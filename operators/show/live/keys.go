@@ -49,13 +49,20 @@ func (d *decoder) next(b byte) string {
 	return ""
 }
 
-// key does what a key stands for.
+// key does what a key stands for. Marks are set without the screen's lock: who writes one logs, which is shown on the screen.
 func (s *Screen) key(b byte) {
+	for _, mark := range s.press(b) {
+		mark()
+	}
+}
+
+// press returns the marks that are to be set.
+func (s *Screen) press(b byte) (marks []func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	key := s.keys.next(b)
 	if key == "" || s.isClosed {
-		return
+		return nil
 	}
 	s.held = [2]int{}
 	switch {
@@ -73,7 +80,7 @@ func (s *Screen) key(b byte) {
 		s.model.Mark(time.Now())
 		for _, r := range s.runs {
 			if r.mark != nil {
-				r.mark()
+				marks = append(marks, r.mark)
 			}
 		}
 	default:
@@ -85,4 +92,5 @@ func (s *Screen) key(b byte) {
 		s.isHelp = false
 	}
 	s.changed()
+	return marks
 }

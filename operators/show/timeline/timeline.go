@@ -107,11 +107,14 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values ap
 		}
 		return &instance{guest: g, session: g.session}, nil
 	}
-	asked := ""
-	for _, name := range []string{paramTrace, paramPage, paramEvents, paramIdle} {
-		if values[name] != "" && values[name] != "0" {
-			asked = name
+	asked, file := "", ""
+	for _, name := range []string{paramTrace, paramPage, paramEvents} {
+		if values[name] != "" {
+			asked, file = name, name
 		}
+	}
+	if idle := values[paramIdle]; idle != "" && idle != "0" {
+		asked = paramIdle
 	}
 	with, err := parseWith(values[paramWith])
 	if err != nil {
@@ -134,8 +137,8 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values ap
 		return nil, fmt.Errorf("--%s needs --%s, --%s, --%s or --%s", paramBeside, paramTrace, paramPage, paramEvents, paramIdle)
 	case asked == "":
 		return &instance{}, nil // so that the parameters are known
-	case gc.IsRemoteCall() && asked != paramIdle:
-		return nil, fmt.Errorf("operator.%s.%s: a daemon writes no files for its clients", Name, asked)
+	case gc.IsRemoteCall() && file != "":
+		return nil, fmt.Errorf("operator.%s.%s: a daemon writes no files for its clients", Name, file)
 	}
 	if err := prepare(gc); err != nil {
 		return nil, fmt.Errorf("--%s: %w", asked, err)

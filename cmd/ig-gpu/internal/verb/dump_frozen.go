@@ -152,6 +152,12 @@ func standstill(procfs string, verdicts []frozen.Process, last []thread, after t
 		if v.Motion != frozen.Moves || isMainFrozen(v) {
 			read = reader.ReadAll(v.PID)
 		}
+		for _, t := range last {
+			if w, ok := read[t.TID]; ok && t.PID == v.PID && t.GIL == gilWaiting {
+				w.IsTimed = false // each 5 ms it begins to wait again: only another thread ends that
+				read[t.TID] = w
+			}
+		}
 		var python []waits.Wait
 		for _, wait := range read {
 			s.waits = append(s.waits, wait)
@@ -195,6 +201,9 @@ func standstill(procfs string, verdicts []frozen.Process, last []thread, after t
 	}
 	return all
 }
+
+// gilWaiting is thread.GIL of one that waits for it.
+const gilWaiting = "waiting"
 
 // isDeadlock reports whether only processes of the circle can end a wait of any of their
 // threads, of Python or not.

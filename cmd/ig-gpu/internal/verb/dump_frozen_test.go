@@ -82,7 +82,7 @@ func TestAStoppedThreadDoesNotWait(t *testing.T) {
 	s := still{PID: 7, Process: "python3", Motion: "frozen", Seconds: 3, Circle: []uint32{7}, waits: []waits.Wait{{TID: 8}}, Threads: []stillThread{
 		{TID: 7, Motion: "frozen", State: "stopped", Place: "nap (serve.py:2)", Waits: []waited{{Syscall: "clock_nanosleep", Kind: "timer", Name: "a timer"}}}}}
 	text := describeStill([]still{s})
-	require.Contains(t, text, "  thread 7 at nap (serve.py:2)\n    is stopped by a signal or a debugger: kill -CONT 7 continues it\n")
+	require.Contains(t, text, "  thread 7 at nap (serve.py:2)\n    is stopped by a signal or a debugger: kill -CONT 7 continues it, unless a debugger holds it\n")
 	require.NotContains(t, text, "sleeps in")
 
 	reader := waits.NewReader(t.TempDir())

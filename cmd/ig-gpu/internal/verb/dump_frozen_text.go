@@ -107,7 +107,7 @@ func describeThread(b *strings.Builder, pid uint32, t stillThread) {
 	}
 	b.WriteString("\n")
 	if t.State == stateStopped {
-		fmt.Fprintf(b, "    is stopped by a signal or a debugger: kill -CONT %d continues it\n", pid)
+		fmt.Fprintf(b, "    is stopped by a signal or a debugger: kill -CONT %d continues it, unless a debugger holds it\n", pid)
 		return
 	}
 	if len(t.Waits) == 0 {

@@ -141,7 +141,7 @@ func (f *facts) allocs(ds datasource.DataSource, rows []datasource.Data) {
 		p.rounding += number(ds, row, "rounding_bytes")
 		p.apart += number(ds, row, "fragmented_bytes")
 	}
-	f.lows(time.Since(f.began))
+	f.lows(time.Since(f.begin()))
 }
 
 // lows keeps the least that places hold: what a step takes and gives back is no growth, and a
@@ -173,6 +173,16 @@ func (f *facts) growers(tensors bool) []*place {
 		return nil
 	}
 	return f.ranked(tensors, grown)
+}
+
+// growth is by how much the driver's memory has grown in sum: what one line has freed, another one may hold.
+func (f *facts) growth() (sum int64) {
+	for _, p := range f.places {
+		if !p.isTensor {
+			sum += grown(p)
+		}
+	}
+	return max(sum, 0)
 }
 
 func (f *facts) ooms(ds datasource.DataSource, rows []datasource.Data) {

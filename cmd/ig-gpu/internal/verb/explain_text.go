@@ -114,7 +114,11 @@ func composeMemory(p *page, f *facts, ids string) {
 	compared := "ig-gpu run " + f.vendor.memory + " --pid " + ids + " --mark-out mark --mark-every 10m; ig-gpu leaks mark.*"
 	if growers := f.growers(false); len(growers) > 0 {
 		sum := sumPlaces(growers, grown)
-		p.say(compared, "It grew by %s in the last %s:\n%s", profile.FormatBytes(sum), f.since.Round(time.Second), lines(growers, grown, sum))
+		text := "It grew by " + profile.FormatBytes(f.growth())
+		if f.growth() == 0 {
+			text = "It did not grow in sum, but these lines hold more"
+		}
+		p.say(compared, "%s in the last %s:\n%s", text, f.since.Round(time.Second), lines(growers, grown, sum))
 	} else if !f.isCompared() {
 		p.say(compared, "Unknown: what grew. %s", f.whyNotCompared())
 	} else {

@@ -28,12 +28,17 @@ func (f *facts) started(operators.GadgetContext) error {
 	return nil
 }
 
+// begin is when the watch began: nothing is seen before the probes are attached.
+func (f *facts) begin() time.Time {
+	if !f.attached.IsZero() {
+		return f.attached
+	}
+	return f.began
+}
+
 // finish notes how the watch ended, after the gadgets have.
 func (f *facts) finish(now time.Time, isInterrupted bool, ended map[uint32]time.Time) {
-	begin := f.began
-	if !f.attached.IsZero() {
-		begin = f.attached
-	}
+	begin := f.begin()
 	into := func(at time.Time) time.Duration { return min(max(at.Sub(begin), 0), f.duration) }
 	if f.isInterrupted = isInterrupted; isInterrupted {
 		f.watched = into(now)

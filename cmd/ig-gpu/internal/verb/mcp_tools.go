@@ -236,7 +236,8 @@ func (t *tools) dump(ctx context.Context, in dumpInput) (out dumpOutput, err err
 	for n := range out.Threads {
 		d := &out.Threads[n]
 		d.Process, d.Name, d.Syscall = tidy(d.Process), tidy(d.Name), tidy(d.Syscall)
-		d.Stack, d.FramesCut = first(d.Stack, maxFrames)
+		d.FramesCut = max(len(d.Stack)-maxFrames, 0)
+		d.Stack = d.Stack[d.FramesCut:] // the innermost, where it is now
 		for k := range d.Stack {
 			d.Stack[k] = tidy(d.Stack[k])
 		}

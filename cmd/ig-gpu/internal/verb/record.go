@@ -175,7 +175,7 @@ func noFormat(path string, of recording) error {
 	}
 	why := "the end of the name does not say in which form"
 	if len(others) > 0 {
-		why = "this form is of " + strings.Join(others, " and ")
+		why = "this format is for " + strings.Join(others, " and ")
 	}
 	return fmt.Errorf("-o %s: %s. For --what %s: %s", path, why, of.name, strings.Join(endsOf(of.formats), ", "))
 }

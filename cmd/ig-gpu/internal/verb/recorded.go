@@ -91,7 +91,7 @@ func (r *recorded) warn(w io.Writer) {
 		fmt.Fprintf(w, "Warning: %s\n", text)
 	}
 	if more := len(texts) - maxNamed; more > 0 {
-		fmt.Fprintf(w, "Warning: so it is with %d more\n", more)
+		fmt.Fprintf(w, "Warning: the same applies to %d more\n", more)
 	}
 }
 
@@ -112,7 +112,7 @@ func (r *recorded) conclude(w io.Writer, ended map[uint32]time.Time) {
 		why = []string{"no process " + r.of.none}
 	}
 	if more := len(why) - maxNamed; more > 0 {
-		why = append(why[:maxNamed], fmt.Sprintf("and so it is with %d more", more))
+		why = append(why[:maxNamed], fmt.Sprintf("the same applies to %d more", more))
 	}
 	fmt.Fprintf(w, "Warning: nothing was recorded: %s\n", strings.Join(why, "; "))
 }

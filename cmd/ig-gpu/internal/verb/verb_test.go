@@ -96,7 +96,7 @@ func TestMistakesSayWhatIsWanted(t *testing.T) {
 		{[]string{"dump", "7", "--frozen", "0"}, "at least 2s"},
 		{[]string{"record", "7"}, "say where to write with -o FILE"},
 		{[]string{"record", "7", "-o", "m.svg"}, ".html, .pb.gz, .pprof, .pickle, .json, .jsonl, .ndjson"},
-		{[]string{"record", "7", "-o", "m.parquet"}, "-o m.parquet: this form is of --what launches and --what collectives. For --what memory: .html"},
+		{[]string{"record", "7", "-o", "m.parquet"}, "-o m.parquet: this format is for --what launches and --what collectives. For --what memory: .html"},
 		{[]string{"record", "7", "-o", "a.html", "-o", "b.html"}, "one file of each form"},
 		{[]string{"record", "7", "--what", "launches", "-o", "l.jsonl", "-o", "l.parquet"}, "both are for the events"},
 		{[]string{"record", "7", "-o", "a.html", "--what", "gpu"}, "memory, launches, cpu, collectives"},

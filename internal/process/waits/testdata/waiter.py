@@ -81,10 +81,10 @@ WAYS = {
 }
 
 
-def locked():
+def locked(timeout=-1):
     lock = threading.Lock()
     lock.acquire()
-    lock.acquire()
+    lock.acquire(timeout=timeout)
 
 
 def main(way):
@@ -97,6 +97,9 @@ def main(way):
     elif way == "lock":
         print(0, flush=True)
         locked()
+    elif way == "timed":
+        print(0, flush=True)
+        locked(1000)
     elif way == "sleep":
         print(0, flush=True)
         time.sleep(1000)

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package timeline
+
+import (
+	"testing"
+
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
+	gadgetcontext "github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-context"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
+	"github.com/stretchr/testify/require"
+)
+
+// TestADaemonWritesNoFilesForItsClients, whatever else they ask for.
+func TestADaemonWritesNoFilesForItsClients(t *testing.T) {
+	for _, name := range []string{paramTrace, paramPage, paramEvents} {
+		for _, idle := range []string{"", "0", "5"} {
+			gc := gadgetcontext.New(t.Context(), "cuda_kernel", gadgetcontext.WithAsRemoteCall(true))
+			_, err := gc.RegisterDataSource(datasource.TypeSingle, callEvents)
+			require.NoError(t, err)
+			_, err = New(Config{}).InstantiateDataOperator(gc, api.ParamValues{name: "/etc/cron.d/x", paramIdle: idle})
+			require.ErrorContains(t, err, "operator.timeline."+name+": a daemon writes no files for its clients")
+		}
+	}
+}
