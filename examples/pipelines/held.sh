@@ -5,4 +5,4 @@
 # filter-expr, sort.
 exec ${IG:-bin/ig-gpu} run "${GADGETS-}cuda_alloc" \
 	--filter-expr.allocs 'inuse_bytes >= 1048576 && freed_objects == 0' \
-	--sort allocs:-inuse_bytes --fields allocs=proc.pid,kind,inuse_bytes,frame "$@"
+	--sort allocs:-inuse_bytes --fields allocs:proc.pid,kind,inuse_bytes,frame "$@"

@@ -27,8 +27,18 @@ type Requested struct {
 // check returns what is wrong, with what is possible.
 func (r Requested) check(gc operators.GadgetContext) error {
 	sources := gc.GetDataSources()
-	for part := range strings.SplitSeq(r.Output, ",") {
-		if err := checkMode(sources, part); part != "" && err != nil {
+	parts := strings.Split(r.Output, ",")
+	// Scripts have one -o for several gadgets: an unknown source is an error only if no other one is named.
+	isForOthers := slices.ContainsFunc(parts, func(part string) bool {
+		name, _, isNamed := strings.Cut(part, ":")
+		return isNamed && sources[name] != nil
+	})
+	for _, part := range parts {
+		name, _, isNamed := strings.Cut(part, ":")
+		if part == "" || isForOthers && isNamed && sources[name] == nil {
+			continue
+		}
+		if err := checkMode(sources, part); err != nil {
 			return err
 		}
 	}

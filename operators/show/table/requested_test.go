@@ -31,6 +31,7 @@ func TestWhatInspektorGadgetWouldSkipIsAnError(t *testing.T) {
 		{Fields: "allocs:kind;ooms:api,inuse"}: "",
 		{Output: "json"}:                       "",
 		{Output: "allocs:json,pools:none"}:     "",
+		{Output: "pools:json,allocs:json"}:     "", // for several gadgets
 		{Output: "allocs:json,ooms:none"}:      "",
 		{Fields: "foo"}:                        "--fields foo: allocs has no field foo, but inuse, kind, labels",
 		{Fields: "api,foo"}:                    "--fields api,foo: ooms has no field foo, but api, inuse",

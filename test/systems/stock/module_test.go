@@ -29,6 +29,7 @@ import (
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/elf/symbols"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/stack"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/stack/library"
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/bpftest"
@@ -188,7 +189,7 @@ func TestModuleMatchesTheOperator(t *testing.T) {
 	m.put(1, stack.HasPython, "Model.forward", "<module>")
 	m.put(2, stack.HasPython|stack.PythonIncomplete, "a;b", "\x1b[2J", "\xe4")
 	m.put(3, stack.HasPython|stack.PythonTruncated, strings.Split(strings.Repeat("deep ", 128), " ")[:128]...)
-	own := symbols.NewStacks(symbols.NewResolver(nil), kernelMaps{m.stacks, m.symbols}, library.Paths{})
+	own := symbols.NewStacks(symbols.NewResolver(procmaps.NewCache(procmaps.Config{})), kernelMaps{m.stacks, m.symbols}, library.Paths{})
 	ids := []uint64{1, 2, 3, 0, 99, 1}
 	seen := 0
 	m.table(func(i int, r row) {
