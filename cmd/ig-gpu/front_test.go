@@ -57,7 +57,7 @@ func TestAFlagOrCommandOfOtherToolsIsAnsweredWithOurs(t *testing.T) {
 		{[]string{"dump", "-p", "4"}, "unknown shorthand flag: 'p' in -p. Name processes without a flag: ig-gpu dump 4711"},
 		{[]string{"record", "4", "--duration", "3s"}, "unknown flag: --duration. Did you mean --for?"},
 		{[]string{"top", "--duration", "3s"}, "unknown flag: --duration. Did you mean --timeout?"},
-		{[]string{"recrod", "4"}, `unknown command "recrod" for "ig-gpu". Did you mean record?`},
+		{[]string{"recotd", "4"}, `unknown command "recotd" for "ig-gpu". Did you mean record?`},
 		{[]string{"report"}, "report: name a profile (.pb.gz)"},
 		{[]string{"diff", "a"}, "diff: name two profiles, before and after (1 argument was given)"},
 		{[]string{"report", "a", "b"}, "report: name a profile (.pb.gz) (2 arguments were given)"},
