@@ -26,14 +26,38 @@ func HasRoomIn[K comparable, V any](table map[K]V, most int, isOwn func(K, V) bo
 	})
 }
 
-// EqualShare is how many entries each of many may have in its list so that all have most at most: those with fewer lose none, and
+// Queues are values by whom they belong to, each queue the oldest first.
+type Queues[K comparable, V any] map[K]*list.List
+
+// Push adds a value, and returns its place.
+func (q Queues[K, V]) Push(of K, value V) *list.Element {
+	if q[of] == nil {
+		q[of] = list.New()
+	}
+	return q[of].PushBack(value)
+}
+
+// Remove takes a value out.
+func (q Queues[K, V]) Remove(of K, place *list.Element) {
+	if q[of].Remove(place); q[of].Len() == 0 {
+		delete(q, of)
+	}
+}
+
+// Excess returns the oldest values of those with most, without which there are most at most: those with fewer lose none, and
 // those with more have the same number.
-func EqualShare[K comparable](lists map[K]*list.List, most int) int {
+func (q Queues[K, V]) Excess(most int) (all []V) {
 	within := func(share int) (sum int) {
-		for _, its := range lists {
+		for _, its := range q {
 			sum += min(its.Len(), share)
 		}
 		return sum
 	}
-	return sort.Search(most+1, func(share int) bool { return within(share) > most }) - 1
+	share := sort.Search(most+1, func(share int) bool { return within(share) > most }) - 1
+	for _, its := range q {
+		for e, n := its.Front(), its.Len(); n > share; e, n = e.Next(), n-1 {
+			all = append(all, e.Value.(V))
+		}
+	}
+	return all
 }

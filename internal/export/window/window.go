@@ -20,6 +20,7 @@ import (
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/throttle"
 )
 
 const (
@@ -53,8 +54,8 @@ type Recorder struct {
 	start, next time.Time
 	reading     uint64 // counts the readings
 	rows        map[profile.RowID]*state
-	peaks       profile.Peaks                  // of this window
-	gone        map[procmaps.Tenant]*list.List // of *state: the rows that are missing, the oldest first
+	peaks       profile.Peaks                            // of this window
+	gone        throttle.Queues[procmaps.Tenant, *state] // the rows that are missing, the oldest first
 	forgotten   int64
 }
 
@@ -74,7 +75,7 @@ type state struct {
 func NewRecorder(subject profile.Subject, period, interval time.Duration, start time.Time) *Recorder {
 	return &Recorder{
 		subject: subject, period: period, interval: interval,
-		start: start, next: start.Add(interval), rows: map[profile.RowID]*state{}, gone: map[procmaps.Tenant]*list.List{},
+		start: start, next: start.Add(interval), rows: map[profile.RowID]*state{}, gone: throttle.Queues[procmaps.Tenant, *state]{},
 	}
 }
 

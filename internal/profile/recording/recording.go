@@ -10,6 +10,7 @@ import (
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/throttle"
 )
 
 // MaxGone bounds the rows remembered of what the kernel has forgotten. With
@@ -27,9 +28,9 @@ type Recording struct {
 	At        time.Time // of the latest interval
 	interval  int
 	rows      map[profile.RowID]*recorded
-	processes map[uint64]*process            // with rows
-	peaks     profile.Peaks                  // of memory
-	gone      map[procmaps.Tenant]*list.List // rows that the kernel has forgotten, the oldest first
+	processes map[uint64]*process                         // with rows
+	peaks     profile.Peaks                               // of memory
+	gone      throttle.Queues[procmaps.Tenant, *recorded] // rows that the kernel has forgotten, the oldest first
 	// Forgotten counts rows that did not fit; their values are lost.
 	Forgotten int
 }
@@ -56,7 +57,7 @@ func (r *Recording) Begin(at time.Time) {
 	r.At = at
 	r.interval++
 	if r.rows == nil {
-		r.rows, r.processes, r.gone = map[profile.RowID]*recorded{}, map[uint64]*process{}, map[procmaps.Tenant]*list.List{}
+		r.rows, r.processes, r.gone = map[profile.RowID]*recorded{}, map[uint64]*process{}, throttle.Queues[procmaps.Tenant, *recorded]{}
 	}
 }
 

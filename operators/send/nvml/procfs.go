@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 )
 
@@ -35,10 +36,9 @@ func (p ProcFS) Start(pid uint32) time.Duration {
 	return startTime(stat)
 }
 
-// startTime is field 22 of /proc/PID/stat (proc_pid_stat(5)). Field 2, the
-// command's name, may contain blanks and parentheses: count from its end.
+// startTime is field 22 of /proc/PID/stat (proc_pid_stat(5)).
 func startTime(stat []byte) time.Duration {
-	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
+	fields := procmaps.StatFields(stat)
 	if len(fields) < 20 {
 		return 0
 	}

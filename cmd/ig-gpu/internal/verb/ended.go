@@ -3,7 +3,6 @@
 package verb
 
 import (
-	"bytes"
 	"errors"
 	"io/fs"
 	"os"
@@ -12,6 +11,7 @@ import (
 	"time"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/holder"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
 )
 
 // endsInterval is how often processes are checked, and so how exact the time of an end is.
@@ -79,7 +79,7 @@ func isKernelThread(procfs string, pid uint32) bool {
 	if err != nil {
 		return false
 	}
-	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:]) // from field 3 on
+	fields := procmaps.StatFields(stat) // from field 3 on
 	if len(fields) < 7 {
 		return false
 	}

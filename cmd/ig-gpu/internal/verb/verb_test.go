@@ -346,7 +346,7 @@ func TestTheHelpOfAVerbFitsAScreen(t *testing.T) {
 }
 
 func TestCommandsAreBrief(t *testing.T) {
-	require.Equal(t, "python3 examples/inference.py --leak", brief("/root/.pyenv/versions/3.11.7/bin/python3 examples/inference.py --leak", 60))
+	require.Equal(t, "python3 examples/inference.py --leak", brief("/opt/python3.11/bin/python3 examples/inference.py --leak", 60))
 	require.Equal(t, "python3", brief("/usr/bin/python3", 60))
 	require.Equal(t, "vllm serve /a…", brief("vllm serve /a/model", 14))
 	require.Empty(t, brief("", 60))
