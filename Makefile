@@ -385,7 +385,7 @@ daemon: setup $(foreach arch,amd64 arm64,$(DAEMON)/$(arch)/gadgettracermanager $
 .PHONY: daemon-image
 daemon-image: daemon
 	@test -n "$(REGISTRY)" || { echo "daemon-image: say where to push it, REGISTRY=host/name" >&2; exit 1; }
-	@$(STEP) "push the daemon's image" $(GO) run ./cmd/daemon-image -to $(REGISTRY)/ig-gpu-daemon:$(or $(TAG),latest) \
+	@$(STEP) "push the daemon's image" $(GO) run ./cmd/program-images -to $(REGISTRY)/ig-gpu-daemon:$(or $(TAG),latest) \
 		$(if $(BASE),-base $(BASE)) $(if $(PLAIN_HTTP),-plain-http)
 
 # Inspektor Gadget's image has no libc, so there is no cgo, and no NVML.
@@ -395,7 +395,7 @@ $(DAEMON)/%/gadgettracermanager: $(GO_FILES)
 $(DAEMON)/%/gpu-exporter: $(GO_FILES)
 	@$(STEP) "build $@" env CGO_ENABLED=0 GOARCH=$* $(GO) build -buildvcs=false -ldflags "-s -w" -o $@ ./cmd/gpu-exporter
 
-## release: build/release, what would be published: VERSION=v0.1.0 [KEY=cosign.key] [DAEMON_BASE=IMAGE]; publishes nothing
+## release: build/release, what would be published: VERSION=v0.1.0 [KEY=cosign.key] [DAEMON_BASE=IMAGE] [PROGRAM_BASE=IMAGE]; publishes nothing
 .PHONY: release
 release: setup build/gadget-images build/tools/helm
 	@test -n "$(VERSION)" || { echo "release: say which version, VERSION=v0.1.0" >&2; exit 1; }

@@ -91,6 +91,11 @@ while read -r name; do
 	cp "$tree/$name" "$prefix/$name.new"
 	mv "$prefix/$name.new" "$prefix/$name" # a program that runs is replaced at once
 done <"$work/installed"
+if [ -f "$list" ]; then # what the version before had, and this one has not
+	while read -r name; do
+		grep -qxF "$name" "$work/installed" || rm -f "$prefix/$name"
+	done <"$list"
+fi
 cp "$work/installed" "$list"
 echo "Installed $("$prefix/bin/ig-gpu" --version) in $prefix"
 case :$PATH: in *:"$prefix/bin":*) ;; *) echo "Add $prefix/bin to PATH" ;; esac

@@ -4,7 +4,8 @@
 # release.sh VERSION OUT [KEY]: builds what would be published into OUT, which must not
 # exist: tarballs for amd64 and arm64, images as OCI layouts, the chart, install.sh,
 # checksums; signed with KEY, if given. The same commit gives the same bytes. Nothing is
-# published. DAEMON_BASE=IMAGE adds the daemon's image, made of that one of Inspektor Gadget.
+# published. DAEMON_BASE=IMAGE adds the daemon's image, made of that one of Inspektor Gadget;
+# PROGRAM_BASE=IMAGE with glibc 2.36 or newer makes that of ig-gpu with NVML, which needs a C library.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -51,6 +52,9 @@ for arch in amd64 arm64; do
 		"$step" "build $program for $arch" env CGO_ENABLED=0 GOARCH=$arch \
 			go build "${reproducible[@]}" -o "$in/bin/$arch/$program" "./cmd/$program"
 	done
+	[ -z "${PROGRAM_BASE:-}" ] || "$step" "build ig-gpu with NVML for $arch" env CGO_ENABLED=1 GOARCH=$arch CC="$cc" \
+		CGO_CFLAGS="-O2 -Wno-deprecated-declarations" go build -tags nvml,netgo,osusergo -trimpath -buildvcs=false \
+		-ldflags "-s -w -X main.version=$version -extldflags=-Wl,-z,lazy" -o "$in/with-nvml/$arch/ig-gpu" ./cmd/ig-gpu
 done
 
 rm -rf "${demo:?}/arm64" # a build here makes that of this machine again
@@ -64,16 +68,26 @@ cp LICENSE README.md CHANGELOG.md SECURITY.md "$in/doc/"
 cp -r LICENSES "$in/doc/"
 cp scripts/install.sh "$in/install.sh"
 
+# layered IMAGE BASE BINARIES: an image of ours on another one.
+layered() {
+	go run ./cmd/program-images -image "$1" -base "$2" -binaries "$3" -layout "$in/layouts/$1"
+	go version -m "$3"/amd64/* | awk '$1 == "dep" { print $2, $3 }' >"$in/modules/$1"
+}
 if [ -n "${DAEMON_BASE:-}" ]; then
-	"$step" "build the daemon" make --no-print-directory daemon
-	go run ./cmd/daemon-image -base "$DAEMON_BASE" -layout "$in/layouts/ig-gpu-daemon"
-	go version -m build/daemon/amd64/gadgettracermanager | awk '$1 == "dep" { print $2, $3 }' >"$in/modules/ig-gpu-daemon"
+	for arch in amd64 arm64; do
+		"$step" "build the daemon for $arch" env CGO_ENABLED=0 GOARCH=$arch \
+			go build "${reproducible[@]}" -o "$in/daemon/$arch/gadgettracermanager" ./cmd/ig-gpu-daemon
+	done
+	layered ig-gpu-daemon "$DAEMON_BASE" "$in/daemon"
 fi
+[ -z "${PROGRAM_BASE:-}" ] || layered ig-gpu "$PROGRAM_BASE" "$in/with-nvml"
 
 "$step" "package the chart" env CHARTS_OUT="$PWD/$in/charts" scripts/chart.sh
+sed -i "s|^\(  image: {repository: ghcr.io/gpu-gadgets/ig-gpu-daemon, tag: \).*}|\1$version}|" "$in/charts/gpu-gadgets/values-daemon.yaml"
 build/tools/helm package "$in/charts/gpu-gadgets" --version "${version#v}" --app-version "$version" --destination "$in" >/dev/null
 
 "$step" "pack" go run ./cmd/release -version "$version" -in "$in" -out "$out" -key "$key"
 [ -n "$key" ] || echo "    nothing is signed: KEY=FILE signs"
 [ -n "${DAEMON_BASE:-}" ] || echo "    the daemon's image is not among it: DAEMON_BASE=IMAGE adds it"
+[ -n "${PROGRAM_BASE:-}" ] || echo "    the image of ig-gpu is without NVML: PROGRAM_BASE=IMAGE, such as debian:bookworm-slim, adds it"
 du -sh "$out" | sed 's/^/    /'

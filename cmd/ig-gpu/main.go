@@ -25,6 +25,7 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/utils/host"
 	log "github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
+	_ "golang.org/x/crypto/x509roots/fallback" // where the image has no certificates
 
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/containers"
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/help"

@@ -10,8 +10,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
-	"time"
 
 	"github.com/CycloneDX/cyclonedx-go"
 	"github.com/opencontainers/go-digest"
@@ -25,18 +25,25 @@ const (
 	// repository is where images are published.
 	repository = "ghcr.io/gpu-gadgets/"
 	exporter   = "gpu-exporter"
+	mainImage  = "ig-gpu"
 
 	// Formats of cosign: https://github.com/sigstore/cosign/blob/main/specs/SIGNATURE_SPEC.md
-	simpleSigning     = "application/vnd.dev.cosign.simplesigning.v1+json"
-	signatureKey      = "dev.cosignproject.cosign/signature"
-	billOfMaterials   = "application/vnd.cyclonedx+json"
-	nonroot           = "65532:65532" // as distroless images have it
-	imageSource       = "https://github.com/gpu-gadgets/gpu-gadgets"
-	exporterExplained = "Sends what Inspektor Gadget's instances find on all nodes to Pyroscope, OpenTelemetry and Prometheus"
+	simpleSigning   = "application/vnd.dev.cosign.simplesigning.v1+json"
+	signatureKey    = "dev.cosignproject.cosign/signature"
+	billOfMaterials = "application/vnd.cyclonedx+json"
+	nonroot         = "65532:65532" // as distroless images have it
+	imageSource     = "https://github.com/gpu-gadgets/gpu-gadgets"
 )
 
-// images writes images/<name>.tar for each layout of the input, and the exporter's: the
-// image, its bill of materials as a referrer, and its signature.
+// programs are the images that are one static program.
+var programs = []struct{ name, dir, user, explained string }{
+	{exporter, "", nonroot, "Sends what Inspektor Gadget's instances find on all nodes to Pyroscope, OpenTelemetry and Prometheus"},
+	// In PATH, for the chart's `command: [ig-gpu, …]`; eBPF needs root.
+	{mainImage, "usr/local/bin/", "", "Which line of Python holds GPU memory, launches kernels and keeps collectives waiting"},
+}
+
+// images writes images/<name>.tar for each layout of the input, and for the programs that have
+// none: the image, its bill of materials as a referrer, and its signature.
 func (r *release) images() error {
 	dirs, err := filepath.Glob(filepath.Join(r.in, "layouts", "*"))
 	if err != nil || len(dirs) == 0 {
@@ -59,11 +66,19 @@ func (r *release) images() error {
 			return fmt.Errorf("image %s: %w", name, err)
 		}
 	}
-	image, parts, err := r.exporter()
-	if err != nil {
-		return fmt.Errorf("image %s: %w", exporter, err)
+	for _, p := range programs {
+		if slices.Contains(dirs, filepath.Join(r.in, "layouts", p.name)) {
+			continue
+		}
+		image, parts, err := r.program(p.name, p.dir, p.user, p.explained)
+		if err != nil {
+			return fmt.Errorf("image %s: %w", p.name, err)
+		}
+		if err := r.image(p.name, image, parts); err != nil {
+			return fmt.Errorf("image %s: %w", p.name, err)
+		}
 	}
-	return r.image(exporter, image, parts)
+	return nil
 }
 
 // readModules reads lines of a path and a version.
@@ -138,21 +153,26 @@ func (r *release) sign(name string, image *ocilayout.Layout) error {
 	return image.Refer(manifest, repository+name+":"+strings.Replace(id.String(), ":", "-", 1)+".sig")
 }
 
-// exporter is the image of gpu-exporter, which is one static program and has certificates
-// of its own.
-func (r *release) exporter() (*ocilayout.Layout, []module, error) {
+// program is the image of a program that is static and has certificates of its own.
+func (r *release) program(name, dir, user, explained string) (*ocilayout.Layout, []module, error) {
 	image := ocilayout.New()
 	index := ocispec.Index{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageIndex}
 	var parts []module
 	for _, architecture := range architectures {
-		program, err := os.ReadFile(filepath.Join(r.in, "bin", architecture, exporter))
+		program, err := os.ReadFile(filepath.Join(r.in, "bin", architecture, name))
 		if err != nil {
 			return nil, nil, err
 		}
 		if parts, err = modulesOf(program); err != nil {
 			return nil, nil, err
 		}
-		manifest, err := programImage(image, program, architecture, r.version, r.made)
+		config := ocispec.ImageConfig{Entrypoint: []string{"/" + dir + name}, User: user, Env: []string{"PATH=/usr/local/bin:/usr/bin:/bin"}, Labels: map[string]string{
+			ocispec.AnnotationTitle: name, ocispec.AnnotationDescription: explained, ocispec.AnnotationSource: imageSource,
+			ocispec.AnnotationLicenses: "Apache-2.0", ocispec.AnnotationVersion: r.version,
+		}}
+		manifest, err := programImage(image, dir+name, program, ocispec.Image{
+			Created: &r.made, Platform: ocispec.Platform{OS: "linux", Architecture: architecture}, Config: config,
+		})
 		if err != nil {
 			return nil, nil, err
 		}
@@ -162,11 +182,11 @@ func (r *release) exporter() (*ocilayout.Layout, []module, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return image, parts, image.Tag(all, repository+exporter+":"+r.version)
+	return image, parts, image.Tag(all, repository+name+":"+r.version)
 }
 
-// programImage adds the image of one architecture to a layout.
-func programImage(image *ocilayout.Layout, program []byte, architecture, version string, made time.Time) (ocispec.Descriptor, error) {
+// programImage adds the image of one architecture, with the program at a path, to a layout.
+func programImage(image *ocilayout.Layout, path string, program []byte, about ocispec.Image) (ocispec.Descriptor, error) {
 	var plain bytes.Buffer
 	archive := tar.NewWriter(&plain)
 	for _, f := range []struct {
@@ -174,8 +194,8 @@ func programImage(image *ocilayout.Layout, program []byte, architecture, version
 		kind byte
 		mode int64
 		data []byte
-	}{{"tmp/", tar.TypeDir, 0o1777, nil}, {exporter, tar.TypeReg, 0o755, program}} {
-		header := &tar.Header{Name: f.name, Typeflag: f.kind, Mode: f.mode, Size: int64(len(f.data)), ModTime: made, Format: tar.FormatUSTAR}
+	}{{"tmp/", tar.TypeDir, 0o1777, nil}, {path, tar.TypeReg, 0o755, program}} {
+		header := &tar.Header{Name: f.name, Typeflag: f.kind, Mode: f.mode, Size: int64(len(f.data)), ModTime: *about.Created, Format: tar.FormatUSTAR}
 		if err := archive.WriteHeader(header); err != nil {
 			return ocispec.Descriptor{}, err
 		}
@@ -194,15 +214,8 @@ func programImage(image *ocilayout.Layout, program []byte, architecture, version
 	if err := writer.Close(); err != nil {
 		return ocispec.Descriptor{}, err
 	}
-	platform := ocispec.Platform{OS: "linux", Architecture: architecture}
-	config, err := image.AddJSON(ocispec.MediaTypeImageConfig, ocispec.Image{
-		Created: &made, Platform: platform,
-		Config: ocispec.ImageConfig{Entrypoint: []string{"/" + exporter}, User: nonroot, Labels: map[string]string{
-			ocispec.AnnotationTitle: exporter, ocispec.AnnotationDescription: exporterExplained, ocispec.AnnotationSource: imageSource,
-			ocispec.AnnotationLicenses: "Apache-2.0", ocispec.AnnotationVersion: version,
-		}},
-		RootFS: ocispec.RootFS{Type: "layers", DiffIDs: []digest.Digest{digest.FromBytes(plain.Bytes())}},
-	})
+	about.RootFS = ocispec.RootFS{Type: "layers", DiffIDs: []digest.Digest{digest.FromBytes(plain.Bytes())}}
+	config, err := image.AddJSON(ocispec.MediaTypeImageConfig, about)
 	if err != nil {
 		return ocispec.Descriptor{}, err
 	}
@@ -210,6 +223,6 @@ func programImage(image *ocilayout.Layout, program []byte, architecture, version
 		Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageManifest,
 		Config: config, Layers: []ocispec.Descriptor{image.Add(ocispec.MediaTypeImageLayerGzip, zipped.Bytes())},
 	})
-	manifest.Platform = &platform
+	manifest.Platform = &about.Platform
 	return manifest, err
 }

@@ -16,6 +16,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strings"
 	"testing"
@@ -78,6 +79,25 @@ func input(t *testing.T) string {
 	return dir
 }
 
+// What the chart runs by default is among the images, by the tags that it uses.
+func TestTheImagesOfTheChartAreReleased(t *testing.T) {
+	out := made(t, input(t), "")
+	for _, name := range []string{"ig-gpu", "gpu-exporter"} {
+		values, err := os.ReadFile("../../charts/gpu-gadgets/values.yaml")
+		require.NoError(t, err)
+		require.Contains(t, string(values), "repository: ghcr.io/gpu-gadgets/"+name+"\n")
+		_, err = unpack(t, filepath.Join(out, "images", name+".tar")).Resolve(t.Context(), "ghcr.io/gpu-gadgets/"+name+":"+version)
+		require.NoError(t, err)
+	}
+	chart, err := os.ReadFile("../../charts/gpu-gadgets/Chart.yaml")
+	require.NoError(t, err)
+	tag := regexp.MustCompile(`(?m)^appVersion: (.*)$`).FindStringSubmatch(string(chart))[1]
+	require.Regexp(t, versions, tag, "releases are tagged with a v")
+	daemon, err := os.ReadFile("../../charts/gpu-gadgets/values-daemon.yaml")
+	require.NoError(t, err)
+	require.Contains(t, string(daemon), "  image: {repository: ghcr.io/gpu-gadgets/ig-gpu-daemon, tag: "+tag+"}\n", "what scripts/release.sh changes")
+}
+
 // newKey writes a key and returns its path, and that of the public one.
 func newKey(t *testing.T) (private, public string) {
 	t.Helper()
@@ -126,7 +146,7 @@ func TestReleaseIsReproducible(t *testing.T) {
 		require.True(t, first[name] == second[name], "%s differs", name)
 	}
 	require.ElementsMatch(t, names, []string{"SHA256SUMS", "SHA256SUMS.sig", "cosign.pub", "install.sh", "gpu-gadgets-1.2.3-rc.1.tgz",
-		"gpu-gadgets-v1.2.3-rc.1-linux-amd64.tar.gz", "gpu-gadgets-v1.2.3-rc.1-linux-arm64.tar.gz", "images/cuda_alloc.tar", "images/gpu-exporter.tar"})
+		"gpu-gadgets-v1.2.3-rc.1-linux-amd64.tar.gz", "gpu-gadgets-v1.2.3-rc.1-linux-arm64.tar.gz", "images/cuda_alloc.tar", "images/gpu-exporter.tar", "images/ig-gpu.tar"})
 	require.Len(t, second, len(first))
 }
 
@@ -159,7 +179,7 @@ func TestInspektorGadgetVerifiesTheImages(t *testing.T) {
 	key, public := newKey(t)
 	_, another := newKey(t)
 	out := made(t, input(t), key)
-	for _, name := range []string{"cuda_alloc", "gpu-exporter"} {
+	for _, name := range []string{"cuda_alloc", "gpu-exporter", "ig-gpu"} {
 		store := unpack(t, filepath.Join(out, "images", name+".tar"))
 		image, err := reference.ParseNormalizedNamed("ghcr.io/gpu-gadgets/" + name + ":" + version)
 		require.NoError(t, err)
@@ -264,8 +284,15 @@ func TestInstallerInstallsAndRemoves(t *testing.T) {
 	require.Equal(t, "Installed ig-gpu "+version+" in "+prefix+"\nAdd "+prefix+"/bin to PATH\nNext: sudo ig-gpu check\n", text)
 	require.FileExists(t, filepath.Join(prefix, "share/man/man1/ig-gpu.1"))
 	require.FileExists(t, filepath.Join(prefix, "share/doc/gpu-gadgets/ig-gpu.cdx.json"))
+	old := "share/man/man1/ig-gpu-old.1" // of a version before
+	list := filepath.Join(prefix, "share/doc/gpu-gadgets/installed")
+	installed, err := os.ReadFile(list)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(list, append([]byte(old+"\n"), installed...), 0o644))
+	require.NoError(t, os.WriteFile(filepath.Join(prefix, old), nil, 0o644))
 	text, err = install(t, out, "--prefix", prefix) // again, over it
 	require.NoError(t, err, text)
+	require.NoFileExists(t, filepath.Join(prefix, old))
 	text, err = install(t, out, "--prefix", prefix, "--uninstall")
 	require.NoError(t, err, text)
 	require.Empty(t, files(t, prefix))

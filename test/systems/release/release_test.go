@@ -57,8 +57,9 @@ func TestRelease(t *testing.T) {
 	bpftest.RequireRoot(t)
 	key := filepath.Join(t.TempDir(), "key.pem")
 	command(t, ".", "openssl", "genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256", "-out", key)
+	host := bases(t)
 	build := func(tree string) string {
-		command(t, tree, "make", "release", "VERSION="+version, "KEY="+key)
+		command(t, tree, "make", "release", "VERSION="+version, "KEY="+key, "DAEMON_BASE="+host+"/ig:v1", "PROGRAM_BASE="+host+"/debian:v1")
 		out := filepath.Join(t.TempDir(), "release")
 		require.NoError(t, os.Rename(filepath.Join(tree, "build/release"), out))
 		return out
@@ -75,6 +76,12 @@ func TestRelease(t *testing.T) {
 		require.Equal(t, sum, second[name], "%s differs between two builds", name)
 	}
 	t.Logf("%d files are the same in two builds", len(first))
+
+	imageRuns(t, filepath.Join(built[0], "images/ig-gpu.tar"))
+	require.FileExists(t, filepath.Join(built[0], "images/ig-gpu-daemon.tar"))
+	chart := command(t, ".", "tar", "-xOf", filepath.Join(built[0], "gpu-gadgets-0.0.1-test.tgz"), "gpu-gadgets/Chart.yaml", "gpu-gadgets/values-daemon.yaml")
+	require.Contains(t, chart, "appVersion: "+version+"\n")
+	require.Contains(t, chart, "ig-gpu-daemon, tag: "+version+"}\n")
 
 	for _, system := range []string{"debian", "ubuntu"} {
 		t.Run(system, func(t *testing.T) {

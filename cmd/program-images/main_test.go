@@ -113,7 +113,7 @@ func TestTheImageIsTheBaseWithOurDaemon(t *testing.T) {
 	host, binaries := startRegistry(t), buildBinaries(t)
 	base := host + "/inspektor-gadget/inspektor-gadget:v0.55.0"
 	pushBase(t, base, map[string]string{"bin/gadgettracermanager": "their daemon", "cleanup": "their cleanup"})
-	o := options{base: base, binaries: binaries, to: host + "/ours/ig-gpu-daemon:v1", plainHTTP: true}
+	o := options{image: daemon, base: base, binaries: binaries, to: host + "/ours/ig-gpu-daemon:v1", plainHTTP: true}
 	require.NoError(t, run(t.Context(), o))
 
 	to, err := name.ParseReference(o.to, name.Insecure)
@@ -161,10 +161,10 @@ func TestWhatWouldNotStartIsNoImage(t *testing.T) {
 		o    options
 		want string
 	}{
-		{options{base: host + "/other:v1", binaries: binaries}, "the base has no /bin/gadgettracermanager"},
-		{options{base: host + "/none:v1", binaries: binaries}, "get " + host + "/none:v1"},
-		{options{base: base, binaries: t.TempDir()}, "make daemon builds it"},
-		{options{base: base, binaries: swapped}, "the daemon is for EM_AARCH64"},
+		{options{image: daemon, base: host + "/other:v1", binaries: binaries}, "the base has no /bin/gadgettracermanager"},
+		{options{image: daemon, base: host + "/none:v1", binaries: binaries}, "get " + host + "/none:v1"},
+		{options{image: daemon, base: base, binaries: t.TempDir()}, "make daemon builds it"},
+		{options{image: daemon, base: base, binaries: swapped}, "gadgettracermanager is for EM_AARCH64"},
 	} {
 		c.o.to, c.o.plainHTTP = host+"/made:v1", true
 		require.ErrorContains(t, run(t.Context(), c.o), c.want)
@@ -175,16 +175,53 @@ func TestWhatWouldNotStartIsNoImage(t *testing.T) {
 	require.Error(t, err, "nothing was pushed")
 }
 
+// ig-gpu needs glibc for NVML; a base without one is refused, unless the program is static.
+func TestTheProgramIsPutOnABaseWithGlibc(t *testing.T) {
+	host, dir := startRegistry(t), t.TempDir()
+	source := filepath.Join(dir, "main.go")
+	require.NoError(t, os.WriteFile(source, []byte("package main\n\nfunc main() {}\n"), 0o644))
+	for _, architecture := range []string{"amd64", "arm64"} {
+		build := exec.Command("go", "build", "-buildmode=pie", "-o", filepath.Join(dir, architecture, "ig-gpu"), source)
+		build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOARCH="+architecture)
+		out, err := build.CombinedOutput()
+		require.NoError(t, err, string(out))
+	}
+	// As Debian has them: /lib and /lib64 are links.
+	pushBase(t, host+"/debian:v1", map[string]string{"usr/lib64/ld-linux-x86-64.so.2": "", "usr/lib/ld-linux-aarch64.so.1": ""})
+	pushBase(t, host+"/alpine:v1", map[string]string{"lib/ld-musl-x86_64.so.1": ""})
+	o := options{image: program, base: host + "/debian:v1", binaries: dir, to: host + "/ours/ig-gpu:v1", plainHTTP: true}
+	require.NoError(t, run(t.Context(), o))
+	to, err := name.ParseReference(o.to, name.Insecure)
+	require.NoError(t, err)
+	index, err := remote.Index(to)
+	require.NoError(t, err)
+	manifest, err := index.IndexManifest()
+	require.NoError(t, err)
+	require.Len(t, manifest.Manifests, 2)
+	image, err := index.Image(manifest.Manifests[0].Digest)
+	require.NoError(t, err)
+	file, err := image.ConfigFile()
+	require.NoError(t, err)
+	require.Equal(t, []string{"/usr/local/bin/ig-gpu"}, file.Config.Entrypoint)
+	require.Contains(t, unpack(t, image), "usr/local/bin/ig-gpu")
+
+	o.base = host + "/alpine:v1"
+	require.ErrorContains(t, run(t.Context(), o), "the base has no /lib64/ld-linux-x86-64.so.2: it has no glibc")
+	o.image = "ig"
+	require.ErrorContains(t, run(t.Context(), o), `-image "ig": want ig-gpu-daemon or ig-gpu`)
+}
+
 // The Dockerfile does the same; what it takes from where is part of both.
 func TestDockerfilePutsTheSameFileInTheSamePlace(t *testing.T) {
 	content, err := os.ReadFile("../ig-gpu-daemon/Dockerfile")
 	require.NoError(t, err)
 	text := string(content)
-	require.Contains(t, text, "ARG BASE="+base+"\nFROM ${BASE}\n")
-	require.Contains(t, text, "\nCOPY ${TARGETARCH}/gadgettracermanager /"+daemonPath+"\n")
-	for key, value := range labels() {
+	require.Contains(t, text, "ARG BASE="+kinds[daemon].base+"\nFROM ${BASE}\n")
+	require.Contains(t, text, "\nCOPY ${TARGETARCH}/gadgettracermanager /"+kinds[daemon].path+"\n")
+	for key, value := range kinds[daemon].labels() {
 		require.Contains(t, text, key+"=\""+value+"\"")
 	}
+	base := kinds[daemon].base
 	module, err := os.ReadFile("../../go.mod")
 	require.NoError(t, err)
 	require.Contains(t, string(module), "github.com/inspektor-gadget/inspektor-gadget "+base[strings.LastIndex(base, ":")+1:]+"\n")

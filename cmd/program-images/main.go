@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command daemon-image makes the image of ig-gpu-daemon without docker: Inspektor
-// Gadget's image, of the registry that has it, with one layer more, which is our
-// daemon in the place of theirs. It does what cmd/ig-gpu-daemon/Dockerfile does, for
-// all architectures at once, and the same input gives the same digest.
+// Command program-images makes the images of ig-gpu-daemon and ig-gpu without docker: a base
+// image, of the registry that has it, with one layer more, which is our program. The base of
+// ig-gpu-daemon is Inspektor Gadget's image, whose daemon it replaces, as
+// cmd/ig-gpu-daemon/Dockerfile does; that of ig-gpu is any with glibc. It does all
+// architectures at once, and the same input gives the same digest.
 package main
 
 import (
@@ -22,18 +23,16 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 )
 
-// base is the image that the daemon is tested with, by the version of go.mod.
-const base = "ghcr.io/inspektor-gadget/inspektor-gadget:v0.55.0"
-
 type options struct {
-	base, binaries, to, layout string
-	plainHTTP                  bool
+	image, base, binaries, to, layout string
+	plainHTTP                         bool
 }
 
 func main() {
 	var o options
-	flag.StringVar(&o.base, "base", base, "Inspektor Gadget's image")
-	flag.StringVar(&o.binaries, "binaries", "build/daemon", "directory with <architecture>/gadgettracermanager, of make daemon")
+	flag.StringVar(&o.image, "image", daemon, "what to make: "+daemon+" or "+program)
+	flag.StringVar(&o.base, "base", "", "the base image (default "+kinds[daemon].base+" or "+kinds[program].base+")")
+	flag.StringVar(&o.binaries, "binaries", "build/daemon", "directory with <architecture>/gadgettracermanager, of make daemon, or <architecture>/ig-gpu")
 	flag.StringVar(&o.to, "to", "", "where to push, HOST[:PORT]/NAME:TAG; credentials are those of docker login")
 	flag.StringVar(&o.layout, "layout", "", "a new directory to write an OCI layout into, beside -to or instead of it")
 	flag.BoolVar(&o.plainHTTP, "plain-http", false, "registries without TLS")
@@ -42,12 +41,19 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	if err := run(ctx, o); err != nil {
-		fmt.Fprintf(os.Stderr, "daemon-image: %v\n", err)
+		fmt.Fprintf(os.Stderr, "program-images: %v\n", err)
 		os.Exit(1)
 	}
 }
 
 func run(ctx context.Context, o options) error {
+	of, known := kinds[o.image]
+	if !known {
+		return fmt.Errorf("-image %q: want %s or %s", o.image, daemon, program)
+	}
+	if o.base == "" {
+		o.base = of.base
+	}
 	if o.to == "" && o.layout == "" {
 		return fmt.Errorf("where is the image to go? -to HOST[:PORT]/NAME:TAG, or -layout DIR")
 	}
@@ -59,13 +65,13 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return fmt.Errorf("-base: %w", err)
 	}
-	access := []remote.Option{remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain), remote.WithUserAgent("daemon-image")}
+	access := []remote.Option{remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain), remote.WithUserAgent("program-images")}
 	index, err := remote.Index(from, access...)
 	if err != nil {
 		return fmt.Errorf("get %s: %w", from, err)
 	}
-	made, err := replaceDaemon(index, o.base, func(platform *v1.Platform) ([]byte, error) {
-		return os.ReadFile(binary(o.binaries, platform))
+	made, err := of.onBase(index, o.base, func(platform *v1.Platform) ([]byte, error) {
+		return os.ReadFile(of.binary(o.binaries, platform))
 	})
 	if err != nil {
 		return err
