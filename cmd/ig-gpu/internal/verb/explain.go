@@ -87,8 +87,12 @@ func observe(ctx context.Context, cfg Config, pids []uint32, duration time.Durat
 	hasNCCL := false
 	for _, pid := range pids {
 		f.commands = append(f.commands, targets.Command(cfg.ProcFS, pid))
+	}
+	for _, pid := range family(cfg.ProcFS, pids...) {
 		libraries, _ := targets.Libraries(cfg.ProcFS, pid) // none of one that has ended
-		f.hasDriver = f.hasDriver || mapped(libraries, v.library) != ""
+		if mapped(libraries, v.library) != "" {
+			f.users = append(f.users, pid)
+		}
 		f.hasPython = f.hasPython || isPython(libraries)
 		hasNCCL = hasNCCL || hasCollectives(libraries)
 	}
@@ -136,10 +140,11 @@ func readings(watch time.Duration) string {
 	return fmt.Sprintf("allocs:fetch-interval=%v", min(max(watch/40, 250*time.Millisecond), time.Second))
 }
 
-// driverMemory is the memory that the vendor's driver counts for the processes; 0 if it is unknown.
+// driverMemory is the memory that the vendor's driver counts for the processes and their descendants;
+// 0 if it is unknown.
 func driverMemory(cfg Config, pids []uint32) (sum int64) {
 	used := memoryOf(cfg)
-	for _, pid := range pids {
+	for _, pid := range family(cfg.ProcFS, pids...) {
 		sum += int64(used[pid])
 	}
 	return sum

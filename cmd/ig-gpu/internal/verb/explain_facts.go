@@ -21,10 +21,11 @@ type facts struct {
 	pids     []uint32
 	commands []string
 	watch
-	hasDriver, hasPython bool
-	vendor               vendor
-	driver               int64 // bytes that the vendor's driver counts; -1: not known
-	failed               []string
+	users     []uint32 // of the processes and their descendants, those that have the driver mapped
+	hasPython bool
+	vendor    vendor
+	driver    int64 // bytes that the vendor's driver counts; -1: not known
+	failed    []string
 
 	mu      sync.Mutex
 	since   time.Duration     // for how long growth is counted

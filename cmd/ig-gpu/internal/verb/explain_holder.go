@@ -4,6 +4,7 @@ package verb
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/format/screen"
@@ -16,9 +17,10 @@ import (
 // them hold memory, have done nothing meanwhile, and are abandoned.
 func watchHolders(cfg Config, f *facts) func() []holder.Verdict {
 	tracker := holder.Tracker{ProcFS: cfg.ProcFS, After: f.duration / 2}
+	watched := slices.Concat(f.pids, f.children())
 	look := func(bytes func(pid uint32) int64, calls int64) []holder.Verdict {
-		all := make([]holder.Holder, len(f.pids))
-		for n, pid := range f.pids {
+		all := make([]holder.Holder, len(watched))
+		for n, pid := range watched {
 			all[n] = holder.Holder{PID: pid, Bytes: bytes(pid), Calls: calls}
 		}
 		return tracker.Look(time.Now(), ig.SinceBoot(), all)
@@ -30,6 +32,11 @@ func watchHolders(cfg Config, f *facts) func() []holder.Verdict {
 		driver := memoryOf(cfg)
 		return look(func(pid uint32) int64 { return max(int64(driver[pid]), f.peaks.heldBy(pid)) }, f.calledSince())
 	}
+}
+
+// children are descendants of the processes that use the GPU.
+func (f *facts) children() []uint32 {
+	return slices.DeleteFunc(slices.Clone(f.users), func(pid uint32) bool { return slices.Contains(f.pids, pid) })
 }
 
 // calledSince is how many calls of the driver the gadgets saw, of all processes.

@@ -46,6 +46,13 @@ func compose(f *facts) []sentence {
 	for n, command := range f.commands {
 		p.say("", "%d is %s; %s.", f.pids[n], brief(command, 90), f.howLong(f.pids[n]))
 	}
+	if children := f.children(); len(children) > 0 {
+		more := ""
+		if rest := len(children) - maxNamed; rest > 0 {
+			more = fmt.Sprintf(" and %d more", rest)
+		}
+		p.say("", "Descendants that use the GPU: %s%s.", joined(children[:min(len(children), maxNamed)]), more)
+	}
 	composeMemory(p, f, ids)
 	composeContexts(p, f, ids)
 	composeCommunicators(p, f, ids)
@@ -170,7 +177,7 @@ func composeTime(p *page, f *facts, ids string) {
 	launchers := f.waiters(func(w *waiting) uint64 { return w.launches })
 	if len(launchers) == 0 {
 		still := ""
-		if f.hasDriver && f.calledSince() == 0 {
+		if len(f.users) > 0 && f.calledSince() == 0 {
 			still = "ig-gpu dump " + ids + " --frozen 10s"
 		}
 		p.say(still, "No kernel was launched during the watch.")
@@ -281,7 +288,7 @@ func composeUnknown(p *page, f *facts, ids string) {
 	} else {
 		p.say("", "What was allocated before the watch began is not counted, and %s is not here to say how much it is. Watch the process from its start, or compare two marks.", f.vendor.source)
 	}
-	if !f.hasDriver {
+	if len(f.users) == 0 {
 		p.say("ig-gpu check "+ids, "The process had not loaded %s when the watch began.", f.vendor.library)
 	}
 	if !f.hasPython {

@@ -5,9 +5,12 @@ package verb
 import (
 	"strings"
 	"testing"
+	"time"
 	"unicode"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/format/top"
 )
 
 func TestTextOfTracedProgramsIsTidied(t *testing.T) {
@@ -27,4 +30,17 @@ func TestWhatIsCutIsCounted(t *testing.T) {
 	all, cut = first[int](nil, 2)
 	require.NotNil(t, all, "an empty list in JSON")
 	require.Zero(t, cut)
+}
+
+// What could not be counted is no empty answer.
+func TestTopOfLaunchesFailsWhereTheyAreNotCounted(t *testing.T) {
+	cfg := Config{Engine: &failing{}, ProcFS: procfs(t)}
+	for view, want := range map[top.View]string{top.Memory: "", top.Launches: "launches and waits are not counted: no", top.Waits: "launches and waits are not counted: no"} {
+		_, _, err := measureTop(t.Context(), cfg, []uint32{7}, top.ByLine, view, time.Second)
+		if want == "" {
+			require.NoError(t, err)
+		} else {
+			require.EqualError(t, err, want)
+		}
+	}
 }

@@ -15,7 +15,6 @@ import (
 
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/engine"
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/targets"
-	"github.com/gpu-gadgets/gpu-gadgets/internal/process/selection"
 )
 
 // recorded has the state of a recording and its processes.
@@ -65,8 +64,7 @@ func (r *recorded) notLoaded() (texts []string) {
 		}
 	}
 	for _, pid := range r.pids {
-		children, _ := selection.Descendants(r.procfs, []uint32{pid}) // none, if they cannot be listed
-		mayHave := func(pid uint32) bool {                            // a process that cannot be read may
+		mayHave := func(pid uint32) bool { // a process that cannot be read may
 			libraries, err := targets.Libraries(r.procfs, pid)
 			return err != nil || has(libraries)
 		}
@@ -74,7 +72,7 @@ func (r *recorded) notLoaded() (texts []string) {
 		switch {
 		case isKernelThread(r.procfs, pid):
 			texts = append(texts, name+" is a kernel thread, which uses no GPU")
-		case !slices.ContainsFunc(append(children, pid), mayHave):
+		case !slices.ContainsFunc(family(r.procfs, pid), mayHave):
 			texts = append(texts, name+" has not loaded "+library)
 		}
 	}

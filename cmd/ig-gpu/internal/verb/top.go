@@ -3,6 +3,7 @@
 package verb
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -80,6 +81,7 @@ type topRun struct {
 	timeout time.Duration
 	logger  logger.Logger // nil: the program's
 	memory  []engine.Flag // of the gadget of memory
+	failed  func(error)   // called where launches and waits cannot be counted; nil: the screen warns
 }
 
 // runTop runs the vendor's gadget of memory, and that of launches from when one of its views is shown: its probes
@@ -106,8 +108,12 @@ func runTop(ctx context.Context, cfg Config, r topRun) (*live.Screen, error) {
 		}
 		once.Do(func() {
 			runs.Go(func() {
-				if err := run(v.launches); err != nil {
-					screen.Warn("launches and waits are not counted: " + err.Error())
+				if err := run(v.launches); err != nil && !errors.Is(err, context.Canceled) {
+					err = fmt.Errorf("launches and waits are not counted: %w", err)
+					screen.Warn(err.Error())
+					if r.failed != nil {
+						r.failed(err)
+					}
 				}
 			})
 		})
@@ -141,8 +147,10 @@ func viewNamed(word string) (top.View, bool) {
 
 // measureTop returns the rows and the status that top shows after this time.
 func measureTop(ctx context.Context, cfg Config, pids []uint32, by top.By, view top.View, length time.Duration) ([]top.Value, string, error) {
-	s, err := runTop(ctx, cfg, topRun{console: nowhere{}, pids: pids, by: by, views: topViews(view), timeout: length, logger: silent()})
-	if err != nil {
+	var failed error
+	s, err := runTop(ctx, cfg, topRun{console: nowhere{}, pids: pids, by: by, views: topViews(view), timeout: length, logger: silent(),
+		failed: func(err error) { failed = err }})
+	if err := cmp.Or(err, failed); err != nil {
 		return nil, "", err
 	}
 	rows, status := s.Result()

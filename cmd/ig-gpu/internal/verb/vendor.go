@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/targets"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/selection"
 )
 
 // vendor is whose GPUs a process uses: the library that it is known by, and the gadgets that
@@ -34,7 +35,14 @@ func (v vendor) gadget(name string) string {
 	return name
 }
 
-// vendorOf returns the vendor of processes, or without any, of those on the machine: NVIDIA where
+// family are processes and their descendants, which the gadgets trace with them; the processes
+// alone, where descendants cannot be listed.
+func family(procfs string, pids ...uint32) []uint32 {
+	descendants, _ := selection.Descendants(procfs, pids)
+	return slices.Concat(pids, descendants)
+}
+
+// vendorOf returns the vendor of processes and their descendants, or without any, of those on the machine: NVIDIA where
 // they have neither's library mapped. The gadgets of one run are of one vendor.
 func vendorOf(procfs string, pids []uint32) (vendor, error) {
 	if len(pids) == 0 {
@@ -47,8 +55,10 @@ func vendorOf(procfs string, pids []uint32) (vendor, error) {
 	}
 	var hip, other []uint32
 	for _, pid := range pids {
-		libraries, _ := targets.Libraries(procfs, pid) // none of one that has ended
-		if usesHIP(libraries) {
+		if slices.ContainsFunc(family(procfs, pid), func(pid uint32) bool {
+			libraries, _ := targets.Libraries(procfs, pid) // none of one that has ended
+			return usesHIP(libraries)
+		}) {
 			hip = append(hip, pid)
 		} else {
 			other = append(other, pid)

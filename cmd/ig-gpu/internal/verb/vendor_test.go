@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -69,4 +70,33 @@ func TestCheckKnowsTheVendor(t *testing.T) {
 	require.Equal(t, []string{"cuda_alloc ok", "cuda_kernel ok", "nccl_trace reduced", "py_stack ok"}, names(gadgetsOf(nil, [][]string{cuda})))
 	require.Equal(t, []string{"hip_alloc ok", "hip_kernel ok", "nccl_trace ok", "py_stack ok"}, names(gadgetsOf(nil, [][]string{hip})))
 	require.Len(t, gadgetsOf(nil, nil), 6)
+}
+
+// A launcher, such as torchrun, maps no library of GPUs: its workers do, and the gadgets trace them with it.
+func TestALauncherIsLookedUpWithItsDescendants(t *testing.T) {
+	procfs := t.TempDir()
+	process(t, procfs, "10", "python3.11")
+	process(t, procfs, "11", "bash")
+	process(t, procfs, "12", "libamdhip64.so.6", "librccl.so.1.0")
+	process(t, procfs, "13", "libamdhip64.so.6")
+	for pid, parent := range map[string]string{"10": "1", "11": "10", "12": "11", "13": "1"} {
+		require.NoError(t, os.WriteFile(filepath.Join(procfs, pid, "stat"), []byte(pid+" (python3) S "+parent+" 1 1 0 -1 0 0 0"), 0o644))
+	}
+	got, err := vendorOf(procfs, []uint32{10})
+	require.NoError(t, err)
+	require.Equal(t, amd, got)
+
+	seen := &recorder{}
+	f, err := observe(t.Context(), Config{Engine: seen, ProcFS: procfs}, []uint32{10}, time.Second)
+	require.NoError(t, err)
+	require.Equal(t, []uint32{12}, f.users)
+	require.True(t, f.hasPython)
+	var gadgets []string
+	for _, run := range seen.runs {
+		gadgets = append(gadgets, run.Gadget)
+	}
+	require.ElementsMatch(t, []string{"hip_alloc", "hip_kernel", "nccl_trace"}, gadgets)
+	text := explained(t, f)
+	require.Contains(t, text, "Descendants that use the GPU: 12.\n")
+	require.NotContains(t, text, "had not loaded")
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -25,9 +26,14 @@ import (
 )
 
 // recorder is an engine that keeps what it was to run.
-type recorder struct{ runs []engine.Run }
+type recorder struct {
+	mu   sync.Mutex
+	runs []engine.Run
+}
 
 func (r *recorder) Run(_ context.Context, run engine.Run) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.runs = append(r.runs, run)
 	return nil
 }
@@ -261,7 +267,7 @@ func TestCheckNamesAProcessThatHangs(t *testing.T) {
 
 func TestAPageHasEverySentenceWithItsFigure(t *testing.T) {
 	f := newFacts([]uint32{7}, 10*time.Second)
-	f.commands, f.hasDriver, f.hasPython, f.read = []string{"python3 serve.py"}, true, true, 10
+	f.commands, f.users, f.hasPython, f.read = []string{"python3 serve.py"}, f.pids[:1], true, 10
 	f.windows = [2]int{3, 3}
 	f.places["load"] = &place{frame: "load (serve.py:10)", low: [2]uint64{4 << 30, 4 << 30}, now: 4 << 30, taken: 4 << 30}
 	f.places["cache"] = &place{frame: "cache (serve.py:20)", low: [2]uint64{26 << 20, 286 << 20}, now: 286 << 20, taken: 286 << 20}
@@ -301,7 +307,7 @@ func TestAPageHasEverySentenceWithItsFigure(t *testing.T) {
 func TestExplainNamesWhatComparesDumpsIfNothingIsCalled(t *testing.T) {
 	for calls, want := range map[int64]bool{0: true, 3: false} {
 		f := newFacts([]uint32{7}, 10*time.Second)
-		f.hasDriver, f.read = true, 10
+		f.users, f.read = f.pids[:1], 10
 		if calls > 0 {
 			f.waits["copy"] = &waiting{frame: "copy (serve.py:40)", copied: uint64(calls)}
 		}
