@@ -8,8 +8,6 @@ import (
 	"math"
 	"slices"
 	"time"
-
-	"github.com/gpu-gadgets/gpu-gadgets/internal/stack"
 )
 
 // LeakProfiles is how many profiles Leaks needs: with fewer, no order of values is
@@ -19,9 +17,9 @@ const LeakProfiles = 4
 // ErrFewProfiles is returned by Leaks.
 var ErrFewProfiles = errors.New("growth over time needs at least four profiles, of different times")
 
-// Leak is a stack whose in-use bytes grow from profile to profile.
+// Leak is a line whose in-use bytes grow from profile to profile, over all stacks that end there.
 type Leak struct {
-	Stack  stack.Stack
+	Line   string // as Stack.Where has it
 	Kind   string
 	Device int32
 	// BytesPerHour is the median of the slopes between all pairs of profiles (Theil and
@@ -37,11 +35,11 @@ type Leak struct {
 	MoreWork bool
 }
 
-// A stack grows steadily if the later half of the time has at least this part of the
+// A line grows steadily if the later half of the time has at least this part of the
 // slope: what only warms up does not.
 const steady = 0.25
 
-// Leaks are the stacks whose in-use bytes grow steadily over profiles of different times,
+// Leaks are the lines whose in-use bytes grow steadily over profiles of different times,
 // the fastest first, with a Confidence of at least that. Processes and spans do not take
 // part, as in Diff. Order and times of the profiles are their own; ErrFewProfiles.
 func Leaks(profiles []*Profile, confidence float64) ([]Leak, error) {
@@ -56,24 +54,23 @@ func Leaks(profiles []*Profile, confidence float64) ([]Leak, error) {
 		hours[i] = p.Time.Sub(profiles[0].Time).Seconds() / time.Hour.Seconds()
 	}
 	type line struct {
-		row    Row
-		values []Values
+		where, kind string
+		device      int32
 	}
-	index := map[rowKey]*line{}
+	index := map[line][]Values{} // one for each profile
 	for i, p := range profiles {
 		for _, r := range p.Rows {
-			r.Process, r.Thread, r.Span = Process{}, 0, 0
-			k := r.key()
+			k := line{r.Stack.Where(), r.Kind, r.Device}
 			if index[k] == nil {
-				index[k] = &line{r, make([]Values, len(profiles))}
+				index[k] = make([]Values, len(profiles))
 			}
-			index[k].values[i] = index[k].values[i].Add(r.Values)
+			index[k][i] = index[k][i].Add(r.Values)
 		}
 	}
 	var leaks []Leak
-	for _, l := range index {
+	for l, values := range index {
 		inuse := make([]float64, len(profiles))
-		for i, v := range l.values {
+		for i, v := range values {
 			inuse[i] = float64(v.InuseBytes)
 		}
 		half := len(profiles) / 2
@@ -82,11 +79,11 @@ func Leaks(profiles []*Profile, confidence float64) ([]Leak, error) {
 		if slope <= 0 || trend < confidence || theilSen(hours[half:], inuse[half:]) < steady*slope {
 			continue
 		}
-		first, middle, last := l.values[0], l.values[half], l.values[len(profiles)-1]
+		first, middle, last := values[0], values[half], values[len(profiles)-1]
 		early := float64(middle.AllocBytes-first.AllocBytes) / hours[half]
 		late := float64(last.AllocBytes-middle.AllocBytes) / (hours[len(hours)-1] - hours[half])
 		leaks = append(leaks, Leak{
-			Stack: l.row.Stack, Kind: l.row.Kind, Device: l.row.Device,
+			Line: l.where, Kind: l.kind, Device: l.device,
 			BytesPerHour: slope, Confidence: trend,
 			Grew: last.InuseBytes - first.InuseBytes, Objects: last.InuseObjects - first.InuseObjects,
 			MoreWork: late > 1.25*early,
@@ -95,7 +92,7 @@ func Leaks(profiles []*Profile, confidence float64) ([]Leak, error) {
 	slices.SortFunc(leaks, func(a, b Leak) int {
 		return cmp.Or(
 			-cmp.Compare(a.BytesPerHour, b.BytesPerHour),
-			compareStack(a.Stack, b.Stack),
+			cmp.Compare(a.Line, b.Line),
 			cmp.Compare(a.Kind, b.Kind),
 			cmp.Compare(a.Device, b.Device),
 		)

@@ -4,6 +4,7 @@ package profile
 
 import (
 	"math/rand"
+	"strings"
 	"testing"
 	"time"
 
@@ -25,7 +26,7 @@ func at(minute int, lines map[string][2]int64) *Profile {
 
 func names(leaks []Leak) (all []string) {
 	for _, l := range leaks {
-		all = append(all, l.Stack[0].Function)
+		all = append(all, strings.TrimSuffix(l.Line, " (a.py:1)"))
 	}
 	return all
 }
@@ -82,4 +83,26 @@ func TestGrowthNeedsFourTimes(t *testing.T) {
 	leaks, err := Leaks([]*Profile{p(0), p(1), p(2), p(3)}, 0.95)
 	require.NoError(t, err)
 	require.Len(t, leaks, 1)
+}
+
+// A line that leaks through many callers, each of which calls it once, leaks.
+func TestALineLeaksOverAllStacksThatEndThere(t *testing.T) {
+	line := func(function string) stack.Frame {
+		return stack.Frame{Kind: stack.KindPython, Function: function, File: "a.py", Line: 1}
+	}
+	var profiles []*Profile
+	for minute := range 8 {
+		var rows []Row
+		for caller := range minute + 1 {
+			rows = append(rows, Row{Stack: stack.Stack{line("cache"), line(string(rune('a' + caller)))}, Kind: KindTensor,
+				Values: Values{InuseBytes: 1 << 20, InuseObjects: 1, AllocBytes: 1 << 20, AllocObjects: 1}})
+		}
+		profiles = append(profiles, New(time.Unix(int64(60*minute), 0), rows))
+	}
+	leaks, err := Leaks(profiles, 0.95)
+	require.NoError(t, err)
+	require.Len(t, leaks, 1)
+	require.Equal(t, "cache (a.py:1)", leaks[0].Line)
+	require.EqualValues(t, 7<<20, leaks[0].Grew)
+	require.InDelta(t, 60<<20, leaks[0].BytesPerHour, 1)
 }

@@ -55,6 +55,9 @@ func newLeaks() *cobra.Command {
 				if err != nil {
 					return err
 				}
+				if p.Subject != profile.Memory {
+					return fmt.Errorf("%s: leaks needs profiles of memory, such as --mark-out of cuda_alloc writes", path)
+				}
 				profiles = append(profiles, p)
 			}
 			leaks, err := profile.Leaks(profiles, confidence)
@@ -92,7 +95,7 @@ func leaksJSON(w io.Writer, leaks []profile.Leak, limit int) error {
 		if limit > 0 && n == limit {
 			break
 		}
-		if err := encoder.Encode(leak{l.Stack.Where(), l.Kind, l.Device, l.BytesPerHour, l.Grew, l.Objects, l.Confidence, l.MoreWork}); err != nil {
+		if err := encoder.Encode(leak{l.Line, l.Kind, l.Device, l.BytesPerHour, l.Grew, l.Objects, l.Confidence, l.MoreWork}); err != nil {
 			return fmt.Errorf("print leaks: %w", err)
 		}
 	}
@@ -119,7 +122,7 @@ func printLeaks(w io.Writer, leaks []profile.Leak, limit int) error {
 			work = "more"
 		}
 		fmt.Fprintf(out, "%s\t%s\t%+d\t%.1f %%\t%s\t%s\t%s\t %s\n", difference.Signed(int64(l.BytesPerHour)), difference.Signed(l.Grew), l.Objects,
-			100*l.Confidence, work, device, l.Kind, l.Stack.Where())
+			100*l.Confidence, work, device, l.Kind, l.Line)
 	}
 	if err := out.Flush(); err != nil {
 		return fmt.Errorf("print leaks: %w", err)

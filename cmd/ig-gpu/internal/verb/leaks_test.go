@@ -39,4 +39,14 @@ func TestLeaksNamesTheLineThatGrows(t *testing.T) {
 	cmd.SetArgs(files[:3])
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
 	require.Error(t, cmd.Execute())
+
+	cpu := filepath.Join(t.TempDir(), "cpu.pb.gz")
+	f, err := os.Create(cpu)
+	require.NoError(t, err)
+	require.NoError(t, pprof.Encode(f, &profile.Profile{Time: time.Unix(9000, 0), Subject: profile.CPU}))
+	require.NoError(t, f.Close())
+	cmd = newLeaks()
+	cmd.SetArgs(append(files, cpu))
+	cmd.SilenceErrors, cmd.SilenceUsage = true, true
+	require.ErrorContains(t, cmd.Execute(), "leaks needs profiles of memory")
 }
