@@ -40,9 +40,10 @@ type Writer struct {
 	text []byte // not compressed yet
 	end  []byte
 
-	events uint64 // written or in text
-	lost   uint64
-	counts map[string]uint64
+	events  uint64 // written or in text
+	pending uint64 // of them, in text
+	lost    uint64
+	counts  map[string]uint64
 }
 
 var _ track.Sink = (*Writer)(nil)
@@ -76,9 +77,14 @@ func (w *Writer) Flush() error {
 	if len(w.text) == 0 {
 		return w.file.failed
 	}
-	pending := w.text
-	w.text = w.text[:0]
-	return w.file.add(pending, w.closing(false))
+	text, events := w.text, w.pending
+	w.text, w.pending = w.text[:0], 0
+	err := w.file.add(text, w.closing(false))
+	if err != nil {
+		w.events -= events
+		w.lost += events
+	}
+	return err
 }
 
 // Close ends the file.
@@ -136,6 +142,7 @@ func (w *Writer) begin(phase byte) bool {
 		return false
 	}
 	w.events++
+	w.pending++
 	w.text = append(w.text, ",\n{\"ph\":\""...)
 	w.text = append(w.text, phase, '"')
 	return true

@@ -227,10 +227,11 @@ func TestFullDisk(t *testing.T) {
 	require.ErrorIs(t, failed, syscall.ENOSPC)
 	require.ErrorContains(t, failed, "no space is left in "+dir)
 	launches(w, 0, 10)
-	require.EqualValues(t, 10, w.Unwritten())
+	require.EqualValues(t, 110, w.Unwritten(), "those that did not fit, too")
 	require.ErrorIs(t, w.Close(), syscall.ENOSPC)
 	events, meta := read(t, path)
 	require.Greater(t, len(events), 1000)
+	require.EqualValues(t, len(events)-1, w.Events(), "all but that of the clock")
 	require.Equal(t, false, meta["complete"])
 }
 
@@ -248,7 +249,7 @@ func TestEndedReader(t *testing.T) {
 	launches(w, 10, 10)
 	require.ErrorContains(t, w.Flush(), "its reader has exited")
 	launches(w, 20, 10)
-	require.EqualValues(t, 10, w.Unwritten())
+	require.EqualValues(t, 20, w.Unwritten())
 	require.ErrorIs(t, w.Close(), syscall.EPIPE)
 }
 
