@@ -24,7 +24,6 @@ const VarInstance = "ebpfInstance"
 
 const (
 	varConfig      = "config"
-	varNeedEvents  = "NeedContainerEvents"
 	stockEnter     = "enter_" // STOCK_PROBES of bpf/call/probes.h
 	stockExit      = "exit_"
 	programSkipped = "gadget_program_disabled" // documented: docs/gadget-devel/program-types.md
@@ -173,11 +172,6 @@ func isSkipped(gc Context, library string) bool {
 	names, _ := skipped.([]string)
 	return slices.Contains(names, library)
 }
-
-// ForceContainerEvents makes the container managers take part in this run even if the
-// gadget itself does not need them. Only for operators with a priority below -1, in
-// Instantiate.
-func ForceContainerEvents(gc Context) { gc.SetVar(varNeedEvents, true) }
 
 // TagMountNS on a uint64 field makes the container managers add the fields of
 // the container with that mount namespace.

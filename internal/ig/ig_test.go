@@ -93,8 +93,6 @@ func TestVariables(t *testing.T) {
 	require.ErrorContains(t, err, "unexpected type string")
 	_, err = Program(gc, "none")
 	require.ErrorIs(t, err, ErrAbsent)
-	ForceContainerEvents(gc)
-	require.Equal(t, true, gc["NeedContainerEvents"])
 	require.False(t, FiltersContainers(gc))
 	gc[gadgets.FilterByMntNsName] = true
 	require.True(t, FiltersContainers(gc))

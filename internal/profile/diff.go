@@ -101,39 +101,3 @@ func (cs Changes) ByLine() Changes {
 	})
 	return lines
 }
-
-// Frames is the change per frame, self and total, the largest change of either
-// sign first. Growth and shrinkage within one frame cancel out.
-func (cs Changes) Frames(t Type) []FrameValue {
-	table := frameTable{}
-	for _, c := range cs {
-		table.add(c.Stack, c.Delta(t))
-	}
-	return table.sorted()
-}
-
-// Flow is the difference of two snapshots of cumulative counters: alloc,
-// freed and implicit are the differences; in-use and peak are the levels of
-// the later one. A row whose counters went down is a new one in the place of
-// the old (the kernel forgot and re-created it), so all of it is flow. A row
-// that is only in the earlier snapshot did nothing.
-func Flow(before, after *Profile) *Profile {
-	was := make(map[rowKey]Values, len(before.Rows))
-	for _, r := range before.Rows {
-		was[r.key()] = r.Values
-	}
-	rows := slices.Clone(after.Rows)
-	for i, r := range rows {
-		w, ok := was[r.key()]
-		if !ok || r.AllocObjects < w.AllocObjects || r.AllocBytes < w.AllocBytes ||
-			r.FreedObjects < w.FreedObjects || r.ImplicitObjects < w.ImplicitObjects ||
-			r.Samples < w.Samples {
-			continue
-		}
-		flow := r.Sub(w)
-		flow.InuseBytes, flow.InuseObjects = r.InuseBytes, r.InuseObjects
-		flow.PeakBytes, flow.AtPeakBytes = r.PeakBytes, r.AtPeakBytes
-		rows[i].Values = flow
-	}
-	return &Profile{Time: after.Time, Subject: after.Subject, Period: after.Period, Rows: rows}
-}

@@ -141,28 +141,6 @@ func New(at time.Time, rows []Row) *Profile {
 	return p
 }
 
-// Merge is the union of snapshots of different processes, taken at the time of
-// the latest. Rows that are in several are added up, so two snapshots of the
-// same process must not be merged: in-use is a level, not a flow. All must be of
-// the same subject.
-func Merge(profiles ...*Profile) *Profile {
-	merged := &Profile{}
-	if len(profiles) > 0 {
-		merged.Subject, merged.Period = profiles[0].Subject, profiles[0].Period
-	}
-	var at time.Time
-	var rows []Row
-	for _, p := range profiles {
-		if p.Time.After(at) {
-			at = p.Time
-		}
-		rows = append(rows, p.Rows...)
-	}
-	all := New(at, rows)
-	merged.Time, merged.Rows = all.Time, all.Rows
-	return merged
-}
-
 // Sum is the sum of all rows.
 func (p *Profile) Sum() Values {
 	var sum Values

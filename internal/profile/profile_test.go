@@ -149,38 +149,20 @@ func TestRowsAreUniqueAndConsistent(t *testing.T) {
 	})
 }
 
-func TestMergeIsAssociativeAndCommutative(t *testing.T) {
-	each(t, func(t *testing.T, r *rand.Rand) {
-		var p [3]*Profile
-		for i := range p {
-			p[i] = New(time.Unix(int64(i), 0), randomRows(r))
-		}
-		all := Merge(p[0], p[1], p[2])
-		require.Equal(t, all, Merge(Merge(p[2], p[0]), p[1]))
-		require.Equal(t, all, Merge(p[1], Merge(p[0], p[2])))
-		require.Equal(t, p[0].Sum().Add(p[1].Sum()).Add(p[2].Sum()), all.Sum())
-		require.Equal(t, time.Unix(2, 0), all.Time)
-	})
-}
-
 func TestDiffIsTheDifferenceOfTheSums(t *testing.T) {
 	each(t, func(t *testing.T, r *rand.Rand) {
 		before, after := New(time.Time{}, randomRows(r)), New(time.Time{}, randomRows(r))
 		diff, back := Diff(before, after), Diff(after, before)
 		require.Len(t, back, len(diff))
 		for _, typ := range Types() {
-			var delta, reverse, self int64
+			var delta, reverse int64
 			for i := range diff {
 				delta += diff[i].Delta(typ)
 				reverse += back[i].Delta(typ)
 			}
-			for _, f := range diff.Frames(typ) {
-				self += f.Self
-			}
 			want := after.Sum().Get(typ) - before.Sum().Get(typ)
 			require.Equal(t, want, delta)
 			require.Equal(t, -want, reverse)
-			require.Equal(t, want, self)
 		}
 		for _, c := range Diff(after, after) {
 			require.Equal(t, c.Before, c.After)
@@ -208,44 +190,6 @@ func TestDiffIgnoresWhichProcess(t *testing.T) {
 	diff := Diff(New(time.Time{}, []Row{row}), New(time.Time{}, []Row{restarted}))
 	require.Len(t, diff, 1)
 	require.Zero(t, diff[0].Delta(InuseSpace))
-}
-
-func TestFlowsAddUpToTheCumulativeCounters(t *testing.T) {
-	each(t, func(t *testing.T, r *rand.Rand) {
-		was := New(time.Time{}, nil)
-		flows := Values{}
-		now := New(time.Time{}, randomRows(r))
-		for range 5 {
-			f := Flow(was, now)
-			for _, row := range f.Rows {
-				require.GreaterOrEqual(t, row.AllocBytes, int64(0))
-			}
-			flows = flows.Add(f.Sum())
-			require.Equal(t, now.Sum().InuseBytes, f.Sum().InuseBytes, "in-use is a level")
-			was = now
-			now = grow(r, now)
-		}
-		require.Equal(t, was.Sum().AllocBytes, flows.AllocBytes)
-		require.Equal(t, was.Sum().FreedObjects, flows.FreedObjects)
-		require.Equal(t, was.Sum().ImplicitBytes, flows.ImplicitBytes)
-	})
-}
-
-// grow is a later snapshot: counters only go up, rows are added.
-func grow(r *rand.Rand, p *Profile) *Profile {
-	rows := slices.Clone(p.Rows)
-	for i := range rows {
-		rows[i].Values = rows[i].Values.Add(randomValues(r))
-	}
-	return New(p.Time, append(rows, randomRows(r)...))
-}
-
-func TestFlowOfARowThatStartedAgainIsAllOfIt(t *testing.T) {
-	row := Row{Stack: stack.UnknownStack(), Values: Values{AllocBytes: 100, AllocObjects: 10}}
-	again := row
-	again.Values = Values{AllocBytes: 30, AllocObjects: 3}
-	f := Flow(New(time.Time{}, []Row{row}), New(time.Time{}, []Row{again}))
-	require.Equal(t, int64(30), f.Sum().AllocBytes)
 }
 
 func TestCheckFindsCountersThatDisagree(t *testing.T) {

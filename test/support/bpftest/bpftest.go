@@ -184,14 +184,6 @@ func Spec(t testing.TB, source string, flags ...string) *ebpf.CollectionSpec {
 	return spec.Copy()
 }
 
-// Load compiles a .bpf.c file and loads it; it is unloaded when the test ends.
-// The test is skipped without the privilege to load programs.
-func Load(t testing.TB, source string, flags ...string) *ebpf.Collection {
-	t.Helper()
-	RequireRoot(t)
-	return LoadSpec(t, Spec(t, source, flags...))
-}
-
 // LoadSpec loads a collection; it is unloaded when the test ends.
 func LoadSpec(t testing.TB, spec *ebpf.CollectionSpec) *ebpf.Collection {
 	t.Helper()

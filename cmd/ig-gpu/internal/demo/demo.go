@@ -190,9 +190,6 @@ func unpack(files fs.FS, dir string, folders ...string) error {
 // Said returns the output of the workload so far.
 func (w *Workload) Said() string { return w.said.String() }
 
-// Dir is the folder of its files, which Stop removes.
-func (w *Workload) Dir() string { return w.dir }
-
 // Stop ends the workload and removes its files. It may be called again.
 func (w *Workload) Stop() {
 	w.once.Do(func() {
