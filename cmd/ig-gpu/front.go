@@ -117,6 +117,7 @@ func (h *hinted) Unwrap() error { return h.error }
 // synonyms are names that other tools have for flags of ours.
 var synonyms = map[string][]string{
 	"duration": {"for", "timeout"}, "seconds": {"for", "timeout"}, "time": {"for", "timeout"}, "timeout": {"for"}, "for": {"timeout"},
+	"rate": {"frequency"}, "idle": {"wall"},
 	"format": {"output"}, "file": {"output"}, "out": {"output"}, "json": {"output"},
 }
 

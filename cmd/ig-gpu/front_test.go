@@ -56,6 +56,7 @@ func TestAFlagOrCommandOfOtherToolsIsAnsweredWithOurs(t *testing.T) {
 		{[]string{"check", "--pid", "4"}, "unknown flag: --pid. Name processes without a flag: ig-gpu check 4711"},
 		{[]string{"dump", "-p", "4"}, "unknown shorthand flag: 'p' in -p. Name processes without a flag: ig-gpu dump 4711"},
 		{[]string{"record", "4", "--duration", "3s"}, "unknown flag: --duration. Did you mean --for?"},
+		{[]string{"dump", "4", "--native", "--odd"}, "--native: --odd and --frozen compare stacks of Python; dump the processes that they name with --native"},
 		{[]string{"top", "--duration", "3s"}, "unknown flag: --duration. Did you mean --timeout?"},
 		{[]string{"recotd", "4"}, `unknown command "recotd" for "ig-gpu". Did you mean record?`},
 		{[]string{"report"}, "report: name a profile (.pb.gz)"},

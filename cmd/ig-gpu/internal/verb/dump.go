@@ -21,7 +21,7 @@ import (
 
 func newDump(cfg Config) *cobra.Command {
 	var output string
-	var odd bool
+	var odd, native bool
 	var frozenFor time.Duration
 	cmd := &cobra.Command{
 		Use:   "dump [PID...]",
@@ -32,6 +32,7 @@ func newDump(cfg Config) *cobra.Command {
 			"  ig-gpu dump \"$(pgrep -f train)\"  all that pgrep finds\n" +
 			"  ig-gpu dump 4711 --odd           which ranks of a job are not where most are\n" +
 			"  ig-gpu dump 4711 --frozen 10s    does it still move? If not, what it waits for\n" +
+			"  ig-gpu dump 4711 --native        with the native frames that Python has called\n" +
 			"  ig-gpu dump 4711 -o json         one JSON object per thread",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			format := "text"
@@ -51,6 +52,9 @@ func newDump(cfg Config) *cobra.Command {
 			}
 			ctx, stop := interruptible(cmd)
 			defer stop()
+			if native && (odd || frozenFor > 0) {
+				return errors.New("--native: --odd and --frozen compare stacks of Python; dump the processes that they name with --native")
+			}
 			if odd && frozenFor > 0 {
 				return errors.New("--odd and --frozen: use one of them, for the first compares processes with each other and the second each with itself")
 			}
@@ -61,12 +65,16 @@ func newDump(cfg Config) *cobra.Command {
 				return dumpOdd(ctx, cfg, pids, cmd.OutOrStdout(), output == "json")
 			}
 			run := engine.Run{Gadget: "py_stack", PIDs: pids, Flags: flagsOf("pystack", "mode", "dump", "format", format)}
+			if native {
+				run.Flags = append(run.Flags, flagsOf("unwind", "native-stacks", "all")...)
+			}
 			if output == "json" {
 				run.Print, run.Output = true, "json"
 			}
 			return cfg.Engine.Run(ctx, run)
 		},
 	}
+	cmd.Flags().BoolVar(&native, "native", false, "Also show native frames: which function of a library a line of Python waits in")
 	cmd.Flags().BoolVar(&odd, "odd", false, "Group the ranks of a job by the stack of their main thread, and show those that are not where most are")
 	cmd.Flags().Var((*duration.Value)(&frozenFor), "frozen", "Compare the stacks for this long, at least 2s, and show the processes that do not move, what they wait for, and which of them wait for each other")
 	cmd.Flags().StringVarP(&output, "output", "o", "text", "text, as py-spy dump prints it, or json")
