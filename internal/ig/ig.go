@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package ig is the only place that uses undocumented parts of Inspektor Gadget: the
-// names of gadget context variables ("map/…", "mapspec/…", "config", "ebpfInstance",
-// "NeedContainerEvents") and the types behind them. Tested with v0.55.0; its test fails
+// names of gadget context variables ("map/…", "mapspec/…", "config", "ebpfInstance")
+// and the types behind them. Tested with v0.55.0; its test fails
 // when a release changes them.
 package ig
 
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 
@@ -157,6 +158,30 @@ func Budget(gc Context) float64 {
 	percent, _ := v.(float64)
 	return percent
 }
+
+// varRetried holds the drops of what was read again.
+const varRetried = "gpu-gadgets.drops.retried"
+
+// Retried leaves n of the drops with a reason out of the report at the end: they are of records that were
+// read again.
+func Retried(gc Context, reason string, n uint64) {
+	before := retried(gc)
+	counts := maps.Clone(before)
+	if counts == nil {
+		counts = map[string]uint64{}
+	}
+	counts[reason] += n
+	gc.SetVar(varRetried, counts)
+}
+
+func retried(gc Context) map[string]uint64 {
+	v, _ := gc.GetVar(varRetried)
+	counts, _ := v.(map[string]uint64)
+	return counts
+}
+
+// Dropped is a count of drops without those that Retried was called for.
+func Dropped(gc Context, reason string, n uint64) uint64 { return n - min(n, retried(gc)[reason]) }
 
 // SkipLibrary removes the functions of a library from the table of attach points. Call it
 // in Instantiate, in an operator with a priority below that of attach.

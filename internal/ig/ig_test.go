@@ -85,6 +85,16 @@ func TestConfigureAndConstants(t *testing.T) {
 	require.ErrorIs(t, SetConstant(gc, "other", true), ErrAbsent)
 }
 
+func TestWhatWasReadAgainIsNoDrop(t *testing.T) {
+	gc := vars{}
+	require.EqualValues(t, 3, Dropped(gc, "a", 3))
+	Retried(gc, "a", 1)
+	Retried(gc, "a", 1)
+	require.EqualValues(t, 1, Dropped(gc, "a", 3))
+	require.EqualValues(t, 0, Dropped(gc, "a", 1))
+	require.EqualValues(t, 3, Dropped(gc, "b", 3))
+}
+
 func TestVariables(t *testing.T) {
 	gc := vars{"map/a": 1, "mapspec/b": "x"}
 	_, err := Map(gc, "a")

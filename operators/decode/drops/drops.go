@@ -16,6 +16,7 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/params"
 
+	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 )
 
@@ -186,7 +187,9 @@ func (i *instance) PostStop(gc operators.GadgetContext) error {
 	i.reported = true
 	counts := make([]Count, 0, len(i.latest))
 	for _, c := range i.latest {
-		counts = append(counts, c)
+		if c.Count = ig.Dropped(gc, c.Reason, c.Count); c.Count > 0 || c.Bytes > 0 {
+			counts = append(counts, c)
+		}
 	}
 	switch line, warn := Summary(counts, i.total); {
 	case line == "":

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"time"
 
 	"github.com/cilium/ebpf/btf"
@@ -15,6 +14,7 @@ import (
 	bpfiterns "github.com/inspektor-gadget/inspektor-gadget/pkg/utils/bpf-iter-ns"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/utils/host"
 
+	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/stack"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/symbolize"
 )
@@ -70,8 +70,8 @@ const (
 )
 
 // records reads all threads. The first time it may meet code whose unwind information is being read.
-func (i *instance) records(ctx context.Context) (records []Record, err error) {
-	for range dumpTries {
+func (i *instance) records(ctx context.Context, gc operators.GadgetContext) (records []Record, err error) {
+	for try := range dumpTries {
 		b, err := i.readAll()
 		if err != nil {
 			return nil, fmt.Errorf("read the threads: %w", err)
@@ -79,9 +79,16 @@ func (i *instance) records(ctx context.Context) (records []Record, err error) {
 		if records, err = Decode(b); err != nil {
 			return nil, err
 		}
-		if !slices.ContainsFunc(records, func(r Record) bool { return stack.Flags(r.Flags)&stack.NativeNotLoaded != 0 }) {
+		missing := uint64(0)
+		for _, r := range records {
+			if stack.Flags(r.Flags)&stack.NativeNotLoaded != 0 {
+				missing++
+			}
+		}
+		if missing == 0 || try == dumpTries-1 {
 			break
 		}
+		ig.Retried(gc, "native_not_loaded", missing)
 		select {
 		case <-ctx.Done():
 			return records, nil
@@ -92,7 +99,7 @@ func (i *instance) records(ctx context.Context) (records []Record, err error) {
 }
 
 func (i *instance) dump(ctx context.Context, gc operators.GadgetContext) error {
-	records, err := i.records(ctx)
+	records, err := i.records(ctx, gc)
 	if err != nil {
 		return err
 	}

@@ -66,8 +66,10 @@ func TestRelease(t *testing.T) {
 	}
 	clones := [2]string{filepath.Join(t.TempDir(), "clone"), filepath.Join(t.TempDir(), "a/path/that/is/longer")}
 	var built [2]string
-	for i, clone := range clones {
+	for _, clone := range clones { // of one commit, whatever is committed meanwhile
 		command(t, ".", "git", "-c", "safe.directory=*", "clone", "-q", simulated.Root(), clone)
+	}
+	for i, clone := range clones {
 		built[i] = build(clone)
 	}
 	first, second := sums(t, built[0]), sums(t, built[1])

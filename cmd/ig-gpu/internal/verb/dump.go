@@ -30,7 +30,7 @@ func newDump(cfg Config) *cobra.Command {
 			"whether it runs, waits, or holds the GIL, and in which system call. The process is not stopped.",
 		Example: "  ig-gpu dump 4711                 one process and its children\n" +
 			"  ig-gpu dump \"$(pgrep -f train)\"  all that pgrep finds\n" +
-			"  ig-gpu dump 4711 --odd           which ranks of a job are not where most are\n" +
+			"  ig-gpu dump 4711 --odd           which ranks of a job are the outliers\n" +
 			"  ig-gpu dump 4711 --frozen 10s    does it still move? If not, what it waits for\n" +
 			"  ig-gpu dump 4711 --native        with the native frames that Python has called\n" +
 			"  ig-gpu dump 4711 -o json         one JSON object per thread",
@@ -75,7 +75,7 @@ func newDump(cfg Config) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&native, "native", false, "Also show native frames: which function of a library a line of Python waits in")
-	cmd.Flags().BoolVar(&odd, "odd", false, "Group the ranks of a job by the stack of their main thread, and show those that are not where most are")
+	cmd.Flags().BoolVar(&odd, "odd", false, "Group the ranks of a job by the stack of their main thread, and show the outliers")
 	cmd.Flags().Var((*duration.Value)(&frozenFor), "frozen", "Compare the stacks for this long, at least 2s, and show the processes that do not move, what they wait for, and which of them wait for each other")
 	cmd.Flags().StringVarP(&output, "output", "o", "text", "text, as py-spy dump prints it, or json")
 	return cmd

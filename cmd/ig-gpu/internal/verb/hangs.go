@@ -37,7 +37,7 @@ func newHangs(cfg Config) *cobra.Command {
 		Short: "Show which rank keeps a collective waiting, and on which line",
 		Long: "Show how far each rank of NCCL is, and a verdict when others wait for one: which rank, since when, and\n" +
 			"on which line of Python it is now. Without a PID, all processes on this machine are traced. If a job hangs\n" +
-			"already, its ranks call nothing any more: after 3 s their Python stacks are read and compared.",
+			"already, its ranks call nothing any more: after 1.5 s their Python stacks are read and compared.",
 		Example: "  ig-gpu hangs                     all ranks of this machine\n" +
 			"  ig-gpu hangs 4711 4712           two processes and their children\n" +
 			"  ig-gpu hangs --hang 60s          a wait of a minute is a hang\n" +
