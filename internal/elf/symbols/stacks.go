@@ -202,6 +202,7 @@ func (s *Stacks) join(process uint64, pid uint32, raw stack.Raw, first time.Time
 			Kind: stack.KindPython, Function: symbol.Function, File: symbol.File, Line: p.Line, Library: symbol.isLibrary,
 		})
 	}
+	s.libraries.MarkByCaller(parts.Python)
 	if len(raw.Native) > 0 && len(raw.Python) > 0 {
 		contains, isFinalInterpreter := s.interpreter(process, pid, first)
 		isFinal = isFinal && isFinalInterpreter

@@ -136,6 +136,29 @@ func TestStackIsJoinedAtTheInterpreterOfTheRuntime(t *testing.T) {
 	require.Equal(t, reads, maps.reads)
 }
 
+// torch.compile generates the function that launches a kernel: what shows that is its caller.
+func TestLauncherOfACompiledKernelIsNotTheProgramsOwnLine(t *testing.T) {
+	maps := &fakeMaps{
+		stacks: map[uint64][]byte{
+			1: wireStack(nil, [2]uint64{1, 5}, [2]uint64{2, 8}, [2]uint64{3, 99}, [2]uint64{4, 12}),
+			2: wireStack(nil, [2]uint64{1, 5}, [2]uint64{4, 12}),
+		},
+		symbols: map[uint64][]byte{
+			1: wireSymbol("launcher", "<string>"),
+			2: wireSymbol("CachingAutotuner.run", "/usr/lib/python3/dist-packages/torch/_inductor/runtime/triton_heuristics.py"),
+			3: wireSymbol("call", "/tmp/torchinductor_u/k5/ck5u3zq2g7wxyabcdefghijklmnopqrstuvwxyz234567abcdefg.py"),
+			4: wireSymbol("train", "/app/train.py"),
+		},
+	}
+	paths, err := library.Parse("")
+	require.NoError(t, err)
+	s := NewStacks(NewResolver(&fakeProcess{}), maps, paths)
+	require.Equal(t, "train (train.py:12)", s.Stack(1, 1, 1).Stack.User().Label())
+	require.Equal(t, "launcher (<string>:5)", s.Stack(1, 1, 2).Stack.User().Label(), "python -c")
+	s = NewStacks(NewResolver(&fakeProcess{}), maps, library.Paths{})
+	require.Equal(t, "launcher (<string>:5)", s.Stack(1, 1, 1).Stack.User().Label())
+}
+
 // To find the interpreter is at the cost of the tenant: it is not found while that is spent, and not missed for ever then.
 func TestTheInterpreterIsFoundWithinTheAllowance(t *testing.T) {
 	p := &fakeProcess{spent: true}
