@@ -227,10 +227,10 @@ func (f Frame) LabelIn(file string) string {
 	return printable(label)
 }
 
-// ShortFile is the part of a path that identifies a file: below site-packages
-// or the standard library the import path, elsewhere the base name.
+// ShortFile is the part of a path that identifies a file: below site-packages,
+// an unpacked wheel or the standard library the import path, elsewhere the base name.
 func ShortFile(file string) string {
-	for _, root := range []string{"/site-packages/", "/dist-packages/"} {
+	for _, root := range []string{"/site-packages/", "/dist-packages/", ".whl/"} {
 		if i := strings.LastIndex(file, root); i >= 0 && strings.HasSuffix(file, ".py") {
 			return file[i+len(root):]
 		}

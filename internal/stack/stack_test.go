@@ -23,6 +23,9 @@ func TestLabel(t *testing.T) {
 	}{
 		{python("f", "/app/x.py", 3), "f (x.py:3)"},
 		{python("Model.forward", "/usr/lib/python3.12/site-packages/vllm/v1/model.py", 12), "Model.forward (vllm/v1/model.py:12)"},
+		{python("Linear.forward", "/root/.pex/installed_wheels/0a1b/torch-2.6.0-cp312-cp312-linux_x86_64.whl/torch/nn/modules/linear.py", 125),
+			"Linear.forward (torch/nn/modules/linear.py:125)"},
+		{native("at::empty", "/root/.pex/installed_wheels/0a1b/torch-2.6.0-cp312-cp312-linux_x86_64.whl/torch/lib/libc10.so"), "at::empty (libc10.so)"},
 		{python("run", "/usr/lib/python3.12/asyncio/runners.py", 195), "run (asyncio/runners.py:195)"},
 		{python("<lambda>", "", 7), "<lambda> (line 7)"},
 		{python("f", "<string>", 1), "f (<string>:1)"},

@@ -13,13 +13,13 @@ import (
 )
 
 // Default matches the files of Python whose code is not the program's own: the
-// standard library, installed packages, the scripts that installers put in front of a
+// standard library, installed packages, wheels that a PEX has unpacked, the scripts that installers put in front of a
 // package (bin/vllm, bin/torchrun), frozen modules, and code that well-known packages
 // generate. `<string>`, `<stdin>` and the cells of a notebook are the program's own.
 //
 // torch.compile writes its code to files whose name is a hash, in a directory that is named by two letters of
 // it (code_hash and get_path in torch/_inductor/codecache.py, PyTorch 2.6).
-const Default = `/(site|dist)-packages/|/lib(64)?/python3(\.\d+t?)?/|/python3\d+\.zip/|/s?bin/[^/.]+$|` +
+const Default = `/(site|dist)-packages/|\.whl/|/lib(64)?/python3(\.\d+t?)?/|/python3\d+\.zip/|/s?bin/[^/.]+$|` +
 	`/[a-z2-7]{2}/c[a-z2-7]{51}\.py$|` +
 	`^<(frozen |eval_with_key>|attrs generated |decorator-gen-|__array_function__ )`
 
