@@ -41,7 +41,8 @@ var titled = []struct {
 	{regexp.MustCompile(`/torch/_inductor/compile_worker/__main__\.py .*--parent=(\d+)`), "compiles for torch.compile in process %s"},
 	// setproctitle in python/ray/_private/worker.py: IDLE, or a class, a method or a function.
 	{regexp.MustCompile(`^ray::(IDLE) *$`), "a worker of Ray's without work"},
-	{regexp.MustCompile(`^ray::([\w.]+)`), "runs Ray's %s"},
+	// A replica of Ray Serve: ServeReplica, the application, the deployment and its method.
+	{regexp.MustCompile(`^ray::([\w.:-]+)`), "runs Ray's %s"},
 }
 
 // maxTitle bounds how much is read of a command line: it may have megabytes.
