@@ -109,22 +109,3 @@ func isOurs(ns *os.File) bool {
 	return unix.Fstat(int(ns.Fd()), &theirs) == nil && unix.Stat("/proc/self/ns/net", &ours) == nil &&
 		theirs.Dev == ours.Dev && theirs.Ino == ours.Ino
 }
-
-// PIDOf returns the pid of a process in its own namespace, which its RAS reports.
-func PIDOf(procfs string, pid uint32) int {
-	b, err := os.ReadFile(filepath.Join(procfs, strconv.FormatUint(uint64(pid), 10), "status"))
-	if err != nil {
-		return int(pid)
-	}
-	for line := range bytes.Lines(b) {
-		if value, ok := bytes.CutPrefix(line, []byte("NSpid:")); ok {
-			fields := bytes.Fields(value)
-			if len(fields) > 0 {
-				if n, err := strconv.Atoi(string(fields[len(fields)-1])); err == nil {
-					return n
-				}
-			}
-		}
-	}
-	return int(pid)
-}

@@ -209,10 +209,6 @@ func TestCommunicatorsAreFoundByTheirRanks(t *testing.T) {
 	require.Equal(t, "", hash(s.Find(9, 3, nil)))
 }
 
-func TestPIDInItsOwnNamespaceIsFound(t *testing.T) {
-	require.Equal(t, os.Getpid(), PIDOf("/proc", uint32(os.Getpid())))
-}
-
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(statusText("", rankText(0, 10, counts(1, 5)))))
 	f.Add([]byte(`{"communicators": [{"ranks": [{"rank": -1, "collective_counts": {"a": 18446744073709551615}}], "missing_ranks": [{}]}]}`))

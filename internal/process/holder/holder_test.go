@@ -53,6 +53,25 @@ func TestStatIsReadWhateverTheNameIs(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
+func TestPIDInItsOwnNamespaceIsFound(t *testing.T) {
+	require.Equal(t, os.Getpid(), InnerPID("/proc", uint32(os.Getpid())))
+	procfs := t.TempDir()
+	for pid, c := range map[uint32]struct {
+		status string
+		want   int
+	}{
+		7: {"Name:\tx\nNSpid:\t7\t30\t2\nNSpgid:\t7\t30\t1\n", 2},
+		8: {"Name:\tNSpid: 3\nNSpid:\t8\n", 8},
+		9: {"Name:\tx\nNSpid:\n", 9},
+	} {
+		dir := filepath.Join(procfs, fmt.Sprint(pid))
+		require.NoError(t, os.MkdirAll(dir, 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "status"), []byte(c.status), 0o600))
+		require.Equal(t, c.want, InnerPID(procfs, pid))
+	}
+	require.Equal(t, 10, InnerPID(procfs, 10), "it has ended")
+}
+
 // TestVerdicts: a shell (2) with a live child, and all that can be wrong with one.
 func TestVerdicts(t *testing.T) {
 	worker := process{pid: 7, parent: 2, session: 2, mode: 'S', cpu: 100, start: 500}

@@ -49,6 +49,27 @@ func Read(procfs string, pid uint32) (State, error) {
 	return s, nil
 }
 
+// InnerPID is the id of a process in its own PID namespace, which is how the process knows itself; pid where that
+// cannot be read.
+func InnerPID(procfs string, pid uint32) int {
+	status, err := os.ReadFile(file(procfs, int(pid), "status"))
+	if err != nil {
+		return int(pid)
+	}
+	for line := range bytes.Lines(status) {
+		value, ok := bytes.CutPrefix(line, []byte("NSpid:"))
+		if !ok {
+			continue
+		}
+		if fields := bytes.Fields(value); len(fields) > 0 {
+			if n, err := strconv.Atoi(string(fields[len(fields)-1])); err == nil {
+				return n
+			}
+		}
+	}
+	return int(pid)
+}
+
 func file(procfs string, pid int, name string) string {
 	return filepath.Join(procfs, strconv.Itoa(pid), name)
 }

@@ -5,6 +5,7 @@ package pystack
 import (
 	"fmt"
 	"regexp"
+	"strconv"
 	"strings"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/holder"
@@ -32,17 +33,19 @@ var named = map[string]string{
 // autograd, with the number of a device, is a thread of each.
 const autograd = "pt_autograd_"
 
-// titled has the roles of processes by their command lines; what the first group matches is in the role.
+// titled has the roles of processes by their command lines; what the first group matches is in the role, except a
+// parent: the id by which that knows itself, which in a container is not ours.
 var titled = []struct {
-	title *regexp.Regexp
-	role  string
+	title    *regexp.Regexp
+	role     string
+	isParent bool
 }{
 	// torch/_inductor/compile_worker: the process and the pool that it forks.
-	{regexp.MustCompile(`/torch/_inductor/compile_worker/__main__\.py .*--parent=(\d+)`), "compiles for torch.compile in process %s"},
+	{regexp.MustCompile(`/torch/_inductor/compile_worker/__main__\.py .*--parent=(\d+)`), "compiles for torch.compile", true},
 	// setproctitle in python/ray/_private/worker.py: IDLE, or a class, a method or a function.
-	{regexp.MustCompile(`^ray::(IDLE) *$`), "a worker of Ray's without work"},
+	{regexp.MustCompile(`^ray::(IDLE) *$`), "a worker of Ray's without work", false},
 	// A replica of Ray Serve: ServeReplica, the application, the deployment and its method.
-	{regexp.MustCompile(`^ray::([\w.:-]+)`), "runs Ray's %s"},
+	{regexp.MustCompile(`^ray::([\w.:-]+)`), "runs Ray's %s", false},
 }
 
 // maxTitle bounds how much is read of a command line: it may have megabytes.
@@ -88,21 +91,51 @@ func isNumber(text string) bool {
 func (r *roles) process(pid uint32) string {
 	role, ok := r.processes[pid]
 	if !ok {
-		role = byTitle(memory.CommandLine(r.procfs, pid, maxTitle))
+		var inner string
+		role, inner = byTitle(memory.CommandLine(r.procfs, pid, maxTitle))
+		if parent, ok := r.parent(pid, inner); ok {
+			role = fmt.Sprintf("%s in process %d", role, parent)
+		}
 		r.processes[pid] = role
 	}
 	return role
 }
 
-// byTitle is the role of a process with this command line.
-func byTitle(title string) string {
+// byTitle is the role of a process with this command line, and the id by which the parent that it works for knows itself,
+// empty if it is not in it.
+func byTitle(title string) (role, parent string) {
 	for _, known := range titled {
-		if m := known.title.FindStringSubmatch(title); m != nil {
-			if strings.Contains(known.role, "%s") {
-				return fmt.Sprintf(known.role, m[1])
-			}
-			return known.role
+		m := known.title.FindStringSubmatch(title)
+		switch {
+		case m == nil:
+			continue
+		case known.isParent:
+			return known.role, m[1]
+		case strings.Contains(known.role, "%s"):
+			return fmt.Sprintf(known.role, m[1]), ""
+		}
+		return known.role, ""
+	}
+	return "", ""
+}
+
+// maxParents bounds the search: torch.compile starts a process, which forks others; one more is for a wrapper.
+const maxParents = 3
+
+// parent is the nearest parent of a process that knows itself by the id inner, if there is one.
+func (r *roles) parent(pid uint32, inner string) (parent uint32, ok bool) {
+	if inner == "" {
+		return 0, false
+	}
+	for range maxParents {
+		state, err := holder.Read(r.procfs, pid)
+		if err != nil || state.Parent <= 0 {
+			return 0, false
+		}
+		pid = uint32(state.Parent)
+		if strconv.Itoa(holder.InnerPID(r.procfs, pid)) == inner {
+			return pid, true
 		}
 	}
-	return ""
+	return 0, false
 }

@@ -3,6 +3,7 @@
 package pystack
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -37,7 +38,7 @@ const compiler = "/usr/bin/python3\x00/venv/torch/_inductor/compile_worker/__mai
 
 func TestRoleIsThatOfAKnownCommandLine(t *testing.T) {
 	for line, want := range map[string]string{
-		compiler:                        "compiles for torch.compile in process 4711",
+		compiler:                        "compiles for torch.compile",
 		"ray::Trainer.step\x00\x00\x00": "runs Ray's Trainer.step",
 		"ray::load_batch":               "runs Ray's load_batch",
 		"ray::ServeReplica:llm:LLMServer.chat\x00":            "runs Ray's ServeReplica:llm:LLMServer.chat",
@@ -49,11 +50,14 @@ func TestRoleIsThatOfAKnownCommandLine(t *testing.T) {
 		"python3\x00compile_worker/__main__.py\x00--parent=x": "",
 		"": "",
 	} {
-		require.Equal(t, want, byTitle(memory.Joined([]byte(line))), "%q", line)
+		role, parent := byTitle(memory.Joined([]byte(line)))
+		require.Equal(t, want, role, "%q", line)
+		require.Equal(t, line == compiler, parent == "4711", "%q", line)
 	}
 }
 
-// TestRoleOfAProcessIsThatOfItsMainThread, and a worker's parent is who it works for.
+// TestRoleOfAProcessIsThatOfItsMainThread, and a worker's parent is who it works for: a compiler's by the id that this has
+// in its container.
 func TestRoleOfAProcessIsThatOfItsMainThread(t *testing.T) {
 	procfs := t.TempDir()
 	put := func(pid int, file, text string) {
@@ -61,16 +65,33 @@ func TestRoleOfAProcessIsThatOfItsMainThread(t *testing.T) {
 		require.NoError(t, os.MkdirAll(dir, 0o755))
 		require.NoError(t, os.WriteFile(filepath.Join(dir, file), []byte(text), 0o644))
 	}
-	put(10, "cmdline", compiler)
-	put(20, "stat", "20 (a) b) S 4711 20 20 0 -1 0 0 0 0 0 5 5 0 0 20 0 1 0 100 1 2 3\n")
-	put(20, "status", "SigPnd:\t0\nShdPnd:\t0\n")
+	const others = " 20 20 0 -1 0 0 0 0 0 5 5 0 0 20 0 1 0 100 1 2 3\n"
+	child := func(pid, parent int, ids string) {
+		put(pid, "stat", fmt.Sprintf("%d (a) b) S %d%s", pid, parent, others))
+		put(pid, "status", "NSpid:\t"+ids+"\nSigPnd:\t0\nShdPnd:\t0\n")
+	}
+	child(1, 0, "1")
+	child(60, 1, "60\t4711") // the trainer, in a container
+	child(11, 60, "11\t70")  // the process that it has started
+	child(10, 11, "10\t71")  // one that this has forked
+	for _, pid := range []int{10, 11, 12, 13, 14, 15} {
+		put(pid, "cmdline", compiler)
+	}
+	child(12, 1, "12\t72") // given to another parent, as its own has ended
+	child(4711, 1, "4711") // has the id by chance
+	child(13, 4711, "13")  // on the host
+	child(14, 10, "14\t74")
+	child(15, 14, "15\t75") // too far from it
+	child(20, 4711, "20")
 	put(30, "stat", "30 (worker) S")
 	put(50, "cmdline", strings.Repeat("x", maxTitle)+compiler)
 	r := newRoles(procfs)
 	of := func(pid, tid uint32, comm string) string {
 		return r.of(&thread{Record: Record{PID: pid, TID: tid}, comm: comm})
 	}
-	require.Equal(t, "compiles for torch.compile in process 4711", of(10, 10, "python3"))
+	for pid, want := range map[uint32]string{10: " in process 60", 11: " in process 60", 12: "", 13: " in process 4711", 14: " in process 60", 15: ""} {
+		require.Equal(t, "compiles for torch.compile"+want, of(pid, pid, "python3"), pid)
+	}
 	require.Empty(t, of(10, 11, "python3"))
 	require.Equal(t, "backward work on device 0", of(10, 12, "pt_autograd_0"))
 	require.Equal(t, "a DataLoader's worker process of process 4711", of(20, 20, "pt_data_worker"))

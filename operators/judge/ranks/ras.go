@@ -12,6 +12,7 @@ import (
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/collective"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/collective/ras"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/holder"
 )
 
 const (
@@ -102,7 +103,7 @@ func (i *instance) witness(v *collective.Verdict, key rasKey) *witness {
 		if r.Communicator.Hash != v.Communicator.Hash || p == nil || p.gone {
 			continue
 		}
-		w.locals = append(w.locals, ras.Local{Rank: r.Rank, PID: ras.PIDOf(i.cfg.ProcFS, p.pid), Issued: r.Issued, IsLate: r.Late})
+		w.locals = append(w.locals, ras.Local{Rank: r.Rank, PID: holder.InnerPID(i.cfg.ProcFS, p.pid), Issued: r.Issued, IsLate: r.Late})
 		wrong := slices.ContainsFunc(v.Missing, func(c collective.Culprit) bool { return c.Process.ID == r.Process.ID })
 		all = append(all, candidate{p.pid, wrong, r.Issued})
 	}
