@@ -51,7 +51,7 @@ func reasons() map[string]Reason {
 		"symbols_full":          {What: "frames without a name", Effect: "their lines show as <unreadable>; the numbers are complete"},
 		"python_unreadable":     {What: "Python stacks that are incomplete", Effect: "callers are missing in them; the numbers are complete", isCall: true},
 		"python_line_unknown":   {What: "places in the code of functions that are too long", Effect: "their frames have no line; the numbers are complete"},
-		"python_unsupported":    {What: "stacks of an interpreter that is not supported", Effect: "they have native frames only; the numbers are complete", isCall: true},
+		"python_unsupported":    {What: "stacks of an interpreter that is not supported", Effect: "they have native frames only, and py_stack has no samples of them", isCall: true},
 		"python_thread_unknown": {What: "calls of threads that Python does not know", Effect: "they have native frames only; the numbers are complete", expected: true, isCall: true},
 		"gil_unknown":           {What: "samples without the holder of the GIL", Effect: "they are not counted", isCall: true},
 		"process_unreadable":    {What: "samples of processes that could not be read", Effect: "they are not counted; no call of CUDA is lost by it", expected: true, isCall: true},

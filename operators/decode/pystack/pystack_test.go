@@ -61,6 +61,14 @@ func TestDecodeRefusesHalfARow(t *testing.T) {
 	require.Empty(t, none)
 }
 
+// TestUnsupportedInterpretersAreNamed: who asks for what is supported still finds that there is none.
+func TestUnsupportedInterpretersAreNamed(t *testing.T) {
+	err := unsupportedError(minors([]uint32{0x310, 0x30e, 0x310}))
+	require.ErrorIs(t, err, ErrNoPython)
+	require.EqualError(t, err, "CPython 3.14, 3.16 in the selected processes are not supported (3.7 to 3.15 are, of free-threaded builds 3.13 only)")
+	require.ErrorContains(t, unsupportedError(minors([]uint32{0x30e})), "CPython 3.14 in the selected processes is not supported")
+}
+
 // TestText checks the format known from py-spy dump: a block per process, threads by
 // number, innermost frame first; and nothing that controls a terminal.
 func TestText(t *testing.T) {

@@ -105,7 +105,7 @@ func (i *instance) dump(ctx context.Context, gc operators.GadgetContext) error {
 	}
 	threads := toThreads(records)
 	if len(threads) == 0 {
-		return ErrNoPython
+		return noPython(gc)
 	}
 	known := newRoles(i.op.cfg.ProcFS)
 	for n := range threads {
@@ -139,6 +139,3 @@ func (i *instance) readAll() ([]byte, error) {
 	}
 	return bpfiterns.ReadOnCurrentPidNs(i.link)
 }
-
-// ErrNoPython means that there is nothing to dump.
-var ErrNoPython = errors.New("no Python interpreter in the selected processes (CPython 3.7 to 3.15)")

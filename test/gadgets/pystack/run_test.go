@@ -187,12 +187,18 @@ func TestRunDumps(t *testing.T) {
 // TestRunReportsWhatIsWrong: one line, a failure, and no waiting.
 func TestRunReportsWhatIsWrong(t *testing.T) {
 	sleep := start(t, "sleep", "60")
+	claims := filepath.Join(t.TempDir(), "claims")
+	if out, err := exec.Command("gcc", "-rdynamic", "-o", claims, "testdata/claims.c").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	unsupported := start(t, claims)
 	for name, c := range map[string]struct {
 		arguments []string
 		want      string
 	}{
 		"wrong pid":     {[]string{"--mode", "dump", "--pid", "4194999"}, "no such process"},
 		"not Python":    {[]string{"--mode", "dump", "--pid", fmt.Sprint(sleep.Process.Pid)}, "no Python interpreter"},
+		"unsupported":   {[]string{"--mode", "dump", "--pid", fmt.Sprint(unsupported.Process.Pid)}, "CPython 3.14 in the selected processes is not supported"},
 		"contradiction": {[]string{"--mode", "dump", "--wall"}, "--mode profile"},
 	} {
 		began := time.Now()
