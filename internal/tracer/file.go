@@ -49,6 +49,8 @@ type file struct {
 	loading time.Time
 	// hangs: its file system did not answer; it is read again later.
 	hangs bool
+	// isLeftOut: it could not be probed again, which is logged once.
+	isLeftOut bool
 }
 
 // contents changes when a file is written to.

@@ -40,7 +40,8 @@ func (t *Tracer) Mode() Mode { return t.mode }
 
 // SetIntermittent chooses the functions, by their cookies, that are probed between Resume
 // and Close only; all others are probed all of the time. While it changes, a function may
-// have its programs run twice for a call, which they must ignore.
+// have its programs run twice for a call, which they must ignore. A file that cannot be probed
+// now has no probes afterwards. The only error is ErrNoWindows.
 func (t *Tracer) SetIntermittent(cookies []uint32) error {
 	if t.mode != Multi {
 		return ErrNoWindows
@@ -52,39 +53,39 @@ func (t *Tracer) SetIntermittent(cookies []uint32) error {
 	for _, c := range cookies {
 		t.cookies[c] = true
 	}
-	if maps.Equal(before, t.cookies) {
-		return nil
+	if !maps.Equal(before, t.cookies) {
+		t.relink(func(f *file) bool {
+			return slices.ContainsFunc(f.probes, func(p probe) bool { return !p.sleeps && before[p.cookie] != t.cookies[p.cookie] })
+		})
 	}
-	return t.relink(func(f *file) bool {
-		return slices.ContainsFunc(f.probes, func(p probe) bool { return !p.sleeps && before[p.cookie] != t.cookies[p.cookie] })
-	})
+	return nil
 }
 
-// SetAttached detaches all functions of a library, or attaches them again. It returns
-// when no program of theirs runs any more.
-func (t *Tracer) SetAttached(library string, attached bool) error {
+// SetAttached detaches all functions of a library, or attaches them again, except in files that
+// cannot be probed now. It returns when no program of theirs runs any more.
+func (t *Tracer) SetAttached(library string, attached bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.without[library] == !attached {
-		return nil
+		return
 	}
 	if t.without == nil {
 		t.without = map[string]bool{}
 	}
 	t.without[library] = !attached
-	return t.relink(func(f *file) bool { return f.library == library })
+	t.relink(func(f *file) bool { return f.library == library })
 }
 
-// relink attaches what is to be attached now to files, and then detaches what was.
-func (t *Tracer) relink(which func(*file) bool) (err error) {
+// relink attaches what is to be attached now to files, and then detaches what was. The files are those
+// of all containers, each of which can make its own one that is not probed: others do not depend on it.
+func (t *Tracer) relink(which func(*file) bool) {
 	for _, f := range t.files {
 		if f.held == nil || !f.attached() || !which(f) {
 			continue
 		}
-		links, e := t.linkAll(f, t.now(f))
-		if e != nil {
-			err = errors.Join(err, fmt.Errorf("%s: %w", f.library, e))
-			continue // as it was: more than wanted
+		links, err := t.linkAll(f, t.now(f))
+		if err != nil {
+			t.leaveOut(f, err)
 		}
 		old := f.links
 		f.links = links
@@ -94,12 +95,32 @@ func (t *Tracer) relink(which func(*file) bool) (err error) {
 			t.done.Go(func() { closeAll(old) })
 		}
 	}
-	return err
 }
 
-func (t *Tracer) linkAll(f *file, probes []probe) ([]link.Link, error) {
+// leaveOut warns, once, of a file that cannot be probed. The next scan drops one that was overwritten.
+func (t *Tracer) leaveOut(f *file, err error) {
+	if f.isLeftOut || errors.Is(err, errOverwritten) {
+		return
+	}
+	f.isLeftOut = true
+	who := "no process"
+	for pid := range f.users {
+		who = fmt.Sprintf("process %d", pid)
+		break
+	}
+	t.cfg.Warn(fmt.Sprintf("%s: its calls are not all traced: a file that %s has mapped could not be probed again: %v", f.library, who, err))
+}
+
+// errOverwritten: probes of the old content are not for the new one.
+var errOverwritten = errors.New("the file was overwritten")
+
+// linkAll attaches to a file that was attached to before.
+func (t *Tracer) linkAll(f *file, probes []probe) (links []link.Link, err error) {
 	if len(probes) == 0 {
 		return nil, nil
+	}
+	if f.overwritten() {
+		return nil, errOverwritten
 	}
 	ex, done, err := executable(f.held)
 	if err != nil {
@@ -107,19 +128,25 @@ func (t *Tracer) linkAll(f *file, probes []probe) ([]link.Link, error) {
 	}
 	defer done()
 	if f.mode == Multi {
-		return t.linkMulti(ex, probes, everyProcess)
+		links, err = t.linkMulti(ex, probes, everyProcess)
+	} else {
+		links, _, err = t.linkPerf(ex, probes, everyProcess)
 	}
-	links, _, err := t.linkPerf(ex, probes, everyProcess)
+	if err != nil && f.overwritten() {
+		err = errOverwritten // meanwhile
+	}
 	return links, err
 }
 
 // Resume attaches intermittent functions of all files that are attached now, all of them if
 // cookies is nil, and otherwise only these. Closing what it returns detaches them; the kernel
-// waits for running programs meanwhile, but the probes are gone within milliseconds.
+// waits for running programs meanwhile, but the probes are gone within milliseconds. A file that
+// cannot be probed is left out; it is an error if there is no other.
 func (t *Tracer) Resume(cookies []uint32) (io.Closer, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var open resumed
+	var failed error
 	for _, f := range t.files {
 		if f.held == nil || t.without[f.library] {
 			continue
@@ -132,10 +159,16 @@ func (t *Tracer) Resume(cookies []uint32) (io.Closer, error) {
 		}
 		links, err := t.linkAll(f, probes)
 		if err != nil {
-			open.Close()
-			return nil, fmt.Errorf("%s: %w", f.library, err)
+			t.leaveOut(f, err)
+			if !errors.Is(err, errOverwritten) {
+				failed = fmt.Errorf("%s: %w", f.library, err)
+			}
+			continue
 		}
 		open = append(open, links...)
+	}
+	if failed != nil && len(open) == 0 {
+		return nil, failed
 	}
 	return open, nil
 }

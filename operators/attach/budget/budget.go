@@ -169,7 +169,7 @@ func (i *instance) run(gc operators.GadgetContext, t *tracer.Tracer) {
 	i.cancel = cancel
 	i.done.Go(func() {
 		if err := NewController(cfg).Run(ctx); err != nil {
-			gc.Logger().Warnf("budget: %v; the traced functions do not change", err)
+			gc.Logger().Warnf("budget: %v; from now on there is no budget, everything is traced", err)
 		}
 	})
 }

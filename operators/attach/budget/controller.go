@@ -85,9 +85,30 @@ func (c *Controller) State() State {
 }
 
 // Run returns when the context has ended, with all functions that can be followed
-// attached or not as they happen to be.
+// attached or not as they happen to be; or with an error, and then everything is followed,
+// without a budget.
 func (c *Controller) Run(ctx context.Context) error {
 	defer c.windows.wait()
+	err := c.run(ctx)
+	if err != nil && ctx.Err() == nil {
+		err = errors.Join(err, c.followAll())
+	}
+	return err
+}
+
+// followAll undoes each step: calls that are traced in windows would
+// be missing from now on, as none is opened any more.
+func (c *Controller) followAll() error {
+	err := c.windows.end(c.cfg.InWindows)
+	err = errors.Join(err, c.cfg.Maps.endCounting())
+	c.tensors.followAll()
+	c.mu.Lock()
+	c.state.Slots = 1
+	c.mu.Unlock()
+	return err
+}
+
+func (c *Controller) run(ctx context.Context) error {
 	if _, err := c.meter.look(time.Now()); err != nil {
 		return err
 	}

@@ -52,6 +52,16 @@ func (m Maps) setTraps(c traps.Cost, doubt float64, countOnly bool) error {
 	return m.Traps.Put(uint32(0), v)
 }
 
+// endCounting undoes countOnly. The doubt stays: it is that of sums so far, too.
+func (m Maps) endCounting() error {
+	var v trapsValue
+	if err := m.Traps.Lookup(uint32(0), &v); err != nil {
+		return fmt.Errorf("follow PyTorch's allocator: %w", err)
+	}
+	v.CountOnly = 0
+	return m.Traps.Put(uint32(0), v)
+}
+
 // cost is how often functions were entered, and what entries and returns were charged
 // with, so far; returns are those of all functions.
 func (m Maps) cost(apis []uint32) (c costValue) {

@@ -3,6 +3,7 @@
 package budget
 
 import (
+	"errors"
 	"fmt"
 	"time"
 )
@@ -52,9 +53,7 @@ func (t *tensors) step(s seen) error {
 		return nil
 	}
 	t.over, t.isOff, t.rested, t.calm = 0, true, 0, 0
-	if err := t.c.cfg.Prober.SetAttached(torchLibrary, false); err != nil {
-		return fmt.Errorf("let go of PyTorch's allocator: %w", err)
-	}
+	t.c.cfg.Prober.SetAttached(torchLibrary, false)
 	t.c.say("tensors", t.c.cfg.Info, "%s, more than the budget of %g %%: from now on tensors are not traced, and their rows end; allocations by the driver stay exact", t.c.takes(s), t.c.cfg.Percent)
 	return t.c.cfg.DropTensors()
 }
@@ -65,14 +64,12 @@ func (t *tensors) try() error {
 	if err := c.cfg.Maps.setTraps(c.cfg.Traps, 0, true); err != nil {
 		return err
 	}
-	if err := c.cfg.Prober.SetAttached(torchLibrary, true); err != nil {
-		return fmt.Errorf("probe PyTorch's allocator for a moment: %w", err)
-	}
+	c.cfg.Prober.SetAttached(torchLibrary, true)
 	_, err := c.meter.look(time.Now())
 	time.Sleep(trial)
 	s, e := c.meter.look(time.Now())
-	if err != nil || e != nil {
-		return fmt.Errorf("measure PyTorch's allocator: %w", e)
+	if err = errors.Join(err, e); err != nil {
+		return fmt.Errorf("measure PyTorch's allocator: %w", err)
 	}
 	// Counting costs less than following: as much more as it did.
 	share := s.worst.Share
@@ -90,5 +87,14 @@ func (t *tensors) try() error {
 		c.say("tensors again", c.cfg.Info, "there is room in the budget again: tensors are followed from now on")
 		return nil
 	}
-	return c.cfg.Prober.SetAttached(torchLibrary, false)
+	c.cfg.Prober.SetAttached(torchLibrary, false)
+	return nil
+}
+
+// followAll follows tensors again, whatever that costs.
+func (t *tensors) followAll() {
+	if t.isOff {
+		t.isOff = false
+		t.c.cfg.Prober.SetAttached(torchLibrary, true)
+	}
 }

@@ -4,6 +4,7 @@ package budget
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/tracer"
 )
 
 const (
@@ -28,7 +30,7 @@ const (
 type Prober interface {
 	SetIntermittent(cookies []uint32) error
 	Resume(cookies []uint32) (io.Closer, error)
-	SetAttached(library string, attached bool) error
+	SetAttached(library string, attached bool)
 }
 
 // windowValue mirrors struct window_gate of bpf/launch/windows.h.
@@ -109,6 +111,21 @@ func (w *windows) follow(ctx context.Context, next plan) error {
 	}
 	w.plan = next
 	return nil
+}
+
+// end follows all calls of all functions from now on, whatever has failed before.
+func (w *windows) end(all map[uint32]bool) error {
+	w.plan = plan{slots: 1}
+	err := w.prober.SetIntermittent(nil)
+	if errors.Is(err, tracer.ErrNoWindows) {
+		err = nil // then there were none
+	}
+	for api := range all {
+		if e := w.maps.Since.Put(api, uint64(0)); e != nil {
+			err = errors.Join(err, fmt.Errorf("end windows: %w", e))
+		}
+	}
+	return err
 }
 
 // factor is by how much more a call in a window counts.
