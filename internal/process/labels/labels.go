@@ -4,6 +4,7 @@ package labels
 
 import (
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -37,7 +38,7 @@ const (
 type Config struct {
 	ProcFS string // such as /proc
 	Rules  Rules
-	// Values is how many different values each label has at most, and a tenant three quarters of them. More are Other.
+	// Values is how many different values each label has at most, at a time, and a tenant three quarters of them. More are Other.
 	Values int
 	// Warn is called once for each label that has more; may be nil.
 	Warn func(label string)
@@ -61,9 +62,10 @@ type Set struct {
 type rowKey struct{ process, span, stack uint64 }
 
 type rowEntry struct {
-	of   string // the labels of the process that text was made with
-	text string
-	used time.Time
+	of     string // the labels of the process that text was made with
+	values []string
+	text   string
+	used   time.Time
 }
 
 type entry struct {
@@ -120,18 +122,11 @@ func (s *Set) OfRow(id uint64, pid uint32, row Row) string {
 	if row.Span == 0 && row.Stack == 0 {
 		return process.text
 	}
-	if now.Sub(s.rowsSwept) >= forgetRows {
-		s.rowsSwept = now
-		for key, e := range s.rows {
-			if now.Sub(e.used) >= forgetRows {
-				delete(s.rows, key)
-			}
-		}
-	}
+	s.sweepRows(now)
 	key := rowKey{id, row.Span, row.Stack}
 	e := s.rows[key]
 	if e == nil || e.of != process.text {
-		pairs := make([][2]string, len(s.cfg.Rules))
+		pairs, values := make([][2]string, len(s.cfg.Rules)), make([]string, len(s.cfg.Rules))
 		for i, r := range s.cfg.Rules {
 			value := process.values[i]
 			switch {
@@ -140,9 +135,9 @@ func (s *Set) OfRow(id uint64, pid uint32, row Row) string {
 			case r.Frame != nil && row.Stack != 0:
 				value = s.admit(i, process.tenant, clean(r.matchFrames(row.Frames())))
 			}
-			pairs[i] = [2]string{r.Name, value}
+			pairs[i], values[i] = [2]string{r.Name, value}, value
 		}
-		e = &rowEntry{of: process.text, text: Encode(pairs)}
+		e = &rowEntry{of: process.text, values: values, text: Encode(pairs)}
 		s.rows[key] = e
 	}
 	e.used = now
@@ -240,6 +235,43 @@ func (s *Set) sweep(now time.Time) {
 		if now.Sub(e.used) >= forget {
 			delete(s.processes, id)
 		}
+	}
+	s.sweepRows(now)
+	s.freeValues()
+}
+
+func (s *Set) sweepRows(now time.Time) {
+	if now.Sub(s.rowsSwept) < forgetRows {
+		return
+	}
+	s.rowsSwept = now
+	for key, e := range s.rows {
+		if now.Sub(e.used) >= forgetRows {
+			delete(s.rows, key)
+		}
+	}
+}
+
+// freeValues leaves the room of values that no process and no row has any more to others: a
+// daemon sees more jobs than it has values.
+func (s *Set) freeValues() {
+	inUse := make([]map[string]bool, len(s.values))
+	for i := range inUse {
+		inUse[i] = map[string]bool{}
+	}
+	use := func(values []string) {
+		for i, value := range values {
+			inUse[i][value] = true
+		}
+	}
+	for _, e := range s.processes {
+		use(e.values)
+	}
+	for _, e := range s.rows {
+		use(e.values)
+	}
+	for i, known := range s.values {
+		maps.DeleteFunc(known, func(value string, _ procmaps.Tenant) bool { return !inUse[i][value] })
 	}
 }
 

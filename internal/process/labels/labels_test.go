@@ -80,6 +80,31 @@ func TestValuesAreBounded(t *testing.T) {
 	require.Equal(t, map[string]uint64{"team": 7}, s.Others())
 }
 
+// A daemon sees more jobs than a label has values.
+func TestValuesThatNothingHasAreFreed(t *testing.T) {
+	p := proc{t, t.TempDir()}
+	now := time.Unix(0, 0)
+	s := New(Config{ProcFS: p.dir, Values: 2, Rules: parse(t, "team=env:TEAM,request=span:route"), Now: func() time.Time { return now }})
+	of := func(pid int, route string) string {
+		return s.OfRow(uint64(pid), uint32(pid), Row{Span: uint64(pid), Attribute: func(string) string { return route }})
+	}
+	for pid := 1; pid <= 4; pid++ {
+		p.write(pid, "x", fmt.Sprint("TEAM=", pid))
+	}
+	require.Equal(t, "team=1,request=/1", of(1, "/1"))
+	require.Equal(t, "team=2,request=/2", of(2, "/2"))
+	require.Equal(t, "team=other,request=other", of(3, "/3"))
+	now = now.Add(forget / 2)
+	require.Equal(t, "team=1,request=/1", of(1, "/1"))
+	require.Equal(t, "team=other,request=other", of(4, "/4"))
+	now = now.Add(forget / 2) // 2 and 3 are gone
+	require.Equal(t, "team=other,request=/4", of(4, "/4"), "a process keeps its values; a span that was forgotten does not")
+	require.Equal(t, "team=1,request=/1", of(1, "/1"))
+	p.write(5, "x", "TEAM=5")
+	require.Equal(t, "team=5,request=other", of(5, "/5"))
+	require.Equal(t, map[string]uint64{"team": 2, "request": 3}, s.Others())
+}
+
 func TestLabelsOfSpansAreAskedOnceAndBounded(t *testing.T) {
 	p := proc{t, t.TempDir()}
 	p.write(1, "x", "TEAM=a")
