@@ -108,6 +108,7 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values ap
 }
 
 type instance struct {
+	ig.Failure
 	percent   float64
 	inWindows map[uint32]bool
 	traps     traps.Cost
@@ -124,12 +125,22 @@ func (i *instance) Start(gc operators.GadgetContext) error {
 	if i.percent == 0 {
 		return nil
 	}
+	err := i.start(gc)
+	if err != nil {
+		i.percent = 0
+	}
+	return i.Started(gc, err)
+}
+
+func (i *instance) start(gc operators.GadgetContext) error {
 	var err error
 	if i.maps, err = find(gc); err != nil {
 		return fmt.Errorf("keep a budget: %w", err)
 	}
 	if i.traps, err = traps.Measure(); err != nil {
-		return fmt.Errorf("measure what a probe takes: %w", err)
+		gc.Logger().Warnf("budget: what a probe takes cannot be measured: %v; stacks are sampled within the budget, all calls are traced", err)
+		i.percent = 0
+		return nil
 	}
 	gc.Logger().Debugf("budget: a trap takes %v at an entry and %v at a return", i.traps.Entry, i.traps.Return)
 	if err := i.maps.SetTraps(i.traps); err != nil {
@@ -154,6 +165,9 @@ func find(gc ig.Context) (m Maps, err error) {
 
 // run begins once attach has attached.
 func (i *instance) run(gc operators.GadgetContext, t *tracer.Tracer) {
+	if i.percent == 0 {
+		return // what it needs is missing
+	}
 	_, err := ig.MapSpec(gc, "torch_pools")
 	cfg := Settings{
 		Gadget: gc.ImageName(), Maps: i.maps, Prober: t, Traps: i.traps, Percent: i.percent, InWindows: i.inWindows,

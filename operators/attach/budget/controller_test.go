@@ -3,12 +3,14 @@
 package budget
 
 import (
+	"context"
 	"errors"
 	"io"
 	"testing"
 	"time"
 
 	"github.com/cilium/ebpf"
+	gadgetcontext "github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-context"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/tracer/traps"
@@ -75,4 +77,16 @@ func TestAnErrorLeavesEverythingFollowed(t *testing.T) {
 	require.Equal(t, trapsValue{EntryNS: 1000, Doubt1024: 512}, cost, "blocks are followed, not only counted; sums so far are as uncertain as they were")
 	require.False(t, p.detached[torchLibrary])
 	require.EqualValues(t, 1, c.State().Slots)
+}
+
+// Inspektor Gadget would wait for ever for an error of Start.
+func TestAFailedStartEndsTheRun(t *testing.T) {
+	gc := gadgetcontext.New(t.Context(), "none")
+	i := &instance{percent: 1}
+	require.NoError(t, i.Start(gc))
+	require.ErrorIs(t, gc.Context().Err(), context.Canceled)
+	require.NoError(t, i.Stop(gc))
+	require.ErrorContains(t, i.PostStop(gc), "keep a budget: map")
+	require.NoError(t, i.PostStop(gc), "reported once")
+	require.NoError(t, i.Close(gc))
 }

@@ -3,10 +3,13 @@
 package readings
 
 import (
+	"context"
 	"testing"
 	"time"
 
 	"github.com/cilium/ebpf"
+	gadgetcontext "github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-context"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
@@ -62,4 +65,17 @@ func TestReadingsWithoutAllRowsDoNotPass(t *testing.T) {
 	require.False(t, i.begin(r, 5, now.Add(5*time.Second)))
 	require.False(t, i.complete())
 	require.True(t, i.begin(r, 3*rowsPerSecond, now.Add(5*time.Second)))
+}
+
+// Inspektor Gadget would wait for ever for an error of Start.
+func TestAFailedStartEndsTheRun(t *testing.T) {
+	gc := gadgetcontext.New(t.Context(), "none")
+	gc.SetVar(operators.MapPrefix+pauseMap, "no map")
+	i := &instance{}
+	require.NoError(t, i.Start(gc))
+	require.ErrorIs(t, gc.Context().Err(), context.Canceled)
+	require.NoError(t, i.Stop(gc))
+	require.ErrorContains(t, i.PostStop(gc), "map reading_pause: unexpected type")
+	require.NoError(t, i.PostStop(gc), "reported once")
+	require.NoError(t, i.Close(gc))
 }

@@ -111,6 +111,7 @@ type read struct {
 }
 
 type instance struct {
+	ig.Failure
 	mu     sync.Mutex
 	ending time.Time        // the last read was not requested before it
 	reads  map[string]*read // by source
@@ -143,7 +144,9 @@ func (i *instance) end(r *read, rows int, now time.Time) {
 
 func (*instance) Name() string { return "readings" }
 
-func (i *instance) Start(gc operators.GadgetContext) error {
+func (i *instance) Start(gc operators.GadgetContext) error { return i.Started(gc, i.start(gc)) }
+
+func (i *instance) start(gc operators.GadgetContext) error {
 	m, err := ig.Map(gc, pauseMap)
 	if errors.Is(err, ig.ErrAbsent) || mapiter.Refused() { // such programs run in user space, which counts nothing
 		return nil

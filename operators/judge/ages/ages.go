@@ -98,6 +98,7 @@ func (*Operator) InstantiateDataOperator(gc operators.GadgetContext, values api.
 }
 
 type instance struct {
+	ig.Failure
 	older         time.Duration // 0: not requested
 	layout        layout
 	bytes, number datasource.FieldAccessor
@@ -188,7 +189,9 @@ func (i *instance) put(d datasource.Data, held held, inuse profile.Values) error
 }
 
 // Start finds the map, which is there once the programs are loaded.
-func (i *instance) Start(gc operators.GadgetContext) error {
+func (i *instance) Start(gc operators.GadgetContext) error { return i.Started(gc, i.start(gc)) }
+
+func (i *instance) start(gc operators.GadgetContext) error {
 	if !i.isOn() {
 		return nil
 	}

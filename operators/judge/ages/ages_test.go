@@ -3,12 +3,14 @@
 package ages
 
 import (
+	"context"
 	"encoding/binary"
 	"testing"
 	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
+	gadgetcontext "github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-context"
 	"github.com/stretchr/testify/require"
 )
 
@@ -82,4 +84,16 @@ func TestAgeOfAnAllocation(t *testing.T) {
 	long := uint64(1<<56) + 3*second
 	_, _, age = decode(long-10*second, long, 7, 0)
 	require.Equal(t, 10*time.Second, age)
+}
+
+// Inspektor Gadget would wait for ever for an error of Start.
+func TestAFailedStartEndsTheRun(t *testing.T) {
+	gc := gadgetcontext.New(t.Context(), "none")
+	i := &instance{older: time.Second}
+	require.NoError(t, i.Start(gc))
+	require.ErrorIs(t, gc.Context().Err(), context.Canceled)
+	require.NoError(t, i.Stop(gc))
+	require.ErrorContains(t, i.PostStop(gc), "read how old allocations are: map")
+	require.NoError(t, i.PostStop(gc), "reported once")
+	require.NoError(t, i.Close(gc))
 }

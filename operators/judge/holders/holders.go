@@ -81,6 +81,7 @@ func (*Operator) InstantiateDataOperator(gc operators.GadgetContext, _ api.Param
 }
 
 type instance struct {
+	ig.Failure
 	process, stacks, bytes, inuse, kind datasource.FieldAccessor
 	layouts                             []layout
 
@@ -98,7 +99,9 @@ type known struct {
 
 func (*instance) Name() string { return "holders" }
 
-func (i *instance) Start(gc operators.GadgetContext) error {
+func (i *instance) Start(gc operators.GadgetContext) error { return i.Started(gc, i.start(gc)) }
+
+func (i *instance) start(gc operators.GadgetContext) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	var err error

@@ -3,12 +3,14 @@
 package holders
 
 import (
+	"context"
 	"os"
 	"testing"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
 	"github.com/cilium/ebpf/rlimit"
+	gadgetcontext "github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-context"
 	"github.com/stretchr/testify/require"
 )
 
@@ -87,4 +89,16 @@ func TestLargestRowsOfTheProcessThatLive(t *testing.T) {
 	host := sums{}
 	require.NoError(t, host.add(memory{1, true}, rows, at, instances))
 	require.Equal(t, Held{Bytes: 1 << 40, Largest: [10]Holder{{7, 1 << 40}}}, host.held())
+}
+
+// Inspektor Gadget would wait for ever for an error of Start.
+func TestAFailedStartEndsTheRun(t *testing.T) {
+	gc := gadgetcontext.New(t.Context(), "none")
+	i := &instance{}
+	require.NoError(t, i.Start(gc))
+	require.ErrorIs(t, gc.Context().Err(), context.Canceled)
+	require.NoError(t, i.Stop(gc))
+	require.ErrorContains(t, i.PostStop(gc), "map instances_by_number")
+	require.NoError(t, i.PostStop(gc), "reported once")
+	require.NoError(t, i.Close(gc))
 }

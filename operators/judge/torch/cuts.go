@@ -137,6 +137,9 @@ type lay struct {
 
 // lays reads it for all processes for which `is` is true.
 func (c *cuts) lays(is func(process uint64) bool) (map[uint64]*lay, error) {
+	if c.live.ebpf == nil || c.mappings.ebpf == nil {
+		return nil, errors.New("the operator has not started")
+	}
 	found := map[uint64]*lay{}
 	of := func(id uint64) *lay {
 		if found[id] == nil {

@@ -3,12 +3,14 @@
 package torch
 
 import (
+	"context"
 	"encoding/binary"
 	"math"
 	"testing"
 	"time"
 
 	"github.com/cilium/ebpf"
+	gadgetcontext "github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-context"
 	"github.com/stretchr/testify/require"
 )
 
@@ -80,4 +82,16 @@ func TestExtentsThatWrapAreLeftOut(t *testing.T) {
 	require.Len(t, all[7].areas, 2)
 	require.Len(t, all[7].blocks, 1)
 	require.Equal(t, map[owner]uint64{{}: 1<<20 - 4096}, fragments(all[7].areas, all[7].blocks))
+}
+
+// Inspektor Gadget would wait for ever for an error of Start.
+func TestAFailedStartEndsTheRun(t *testing.T) {
+	gc := gadgetcontext.New(t.Context(), "none")
+	i := &instance{cuts: &cuts{}}
+	require.NoError(t, i.Start(gc))
+	require.ErrorIs(t, gc.Context().Err(), context.Canceled)
+	require.NoError(t, i.Stop(gc))
+	require.ErrorContains(t, i.PostStop(gc), "trace PyTorch's pools: map")
+	require.NoError(t, i.PostStop(gc), "reported once")
+	require.NoError(t, i.Close(gc))
 }

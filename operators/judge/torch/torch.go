@@ -139,6 +139,7 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values ap
 }
 
 type instance struct {
+	ig.Failure
 	procFS    string
 	automatic bool
 	sampling  *ebpf.Map
@@ -225,7 +226,9 @@ func (i *instance) PreStart(gc operators.GadgetContext) error {
 }
 
 // Start finds the maps, which are there once the programs are loaded.
-func (i *instance) Start(gc operators.GadgetContext) error {
+func (i *instance) Start(gc operators.GadgetContext) error { return i.Started(gc, i.start(gc)) }
+
+func (i *instance) start(gc operators.GadgetContext) error {
 	var err error
 	if i.sampling, err = ig.Map(gc, samplingMap); err == nil {
 		i.pools, err = ig.Map(gc, poolsMap)

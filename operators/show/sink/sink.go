@@ -27,6 +27,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/format/flamegraph"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/format/jsonl"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/format/pprof"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile/recording"
@@ -125,6 +126,7 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values ap
 }
 
 type instance struct {
+	failure    ig.Failure
 	values     api.ParamValues
 	makeDriver func() Driver
 	dump       ranks.Dumper
@@ -308,7 +310,7 @@ func (i *instance) PostStop(gc operators.GadgetContext) error {
 	if n := i.recorder.Forgotten; n > 0 {
 		gc.Logger().Warnf("sink: %d rows of exited processes are not in the files: more than %d", n, recording.MaxGone)
 	}
-	var errs []error
+	errs := []error{i.failure.PostStop(gc)}
 	if i.pprof != nil || i.flame != nil {
 		p := i.whole(i.recorder.Profile())
 		p.Subject, p.Period = i.subject, i.period
@@ -351,7 +353,9 @@ func (i *instance) Close(operators.GadgetContext) error {
 }
 
 // Start implements operators.DataOperatorInstance.
-func (i *instance) Start(gc operators.GadgetContext) error { return i.snapshots.start(gc) }
+func (i *instance) Start(gc operators.GadgetContext) error {
+	return i.failure.Started(gc, i.snapshots.start(gc))
+}
 
 // Stop leaves the files open: the last rows come later. The gadget's maps are still there.
 func (i *instance) Stop(gc operators.GadgetContext) error {

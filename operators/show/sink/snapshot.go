@@ -115,6 +115,7 @@ func (s *snapshots) start(gc operators.GadgetContext) (err error) {
 		err = s.pools.start(gc)
 	}
 	if err != nil {
+		s.live.ebpf = nil // nothing is read
 		return fmt.Errorf("--%s: %w", paramSnapshot, err)
 	}
 	return nil

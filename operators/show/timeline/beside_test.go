@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	gadgetcontext "github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-context"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 	"github.com/stretchr/testify/require"
 )
 
@@ -57,4 +58,23 @@ func TestGuestsBeginAndEnd(t *testing.T) {
 	none, err := startGuests(gc, &session{}, nil)
 	require.NoError(t, err)
 	none.stop()
+}
+
+// Inspektor Gadget would wait for ever for an error of Start.
+func TestAFailedStartEndsTheRun(t *testing.T) {
+	gc := gadgetcontext.New(t.Context(), "none")
+	gc.SetVar(operators.MapPrefix+ringMaps[0], "no map")
+	g := &guest{ready: make(chan struct{})}
+	i := &instance{guest: g, session: &session{}}
+	require.NoError(t, i.Start(gc))
+	require.ErrorIs(t, gc.Context().Err(), context.Canceled)
+	require.NoError(t, i.Stop(gc))
+	select {
+	case <-g.ready:
+		t.Fatal("a guest that sends no events is not ready: the run that it is beside gets its error")
+	default:
+	}
+	require.ErrorContains(t, i.PostStop(gc), "read the gadget's events")
+	require.NoError(t, i.PostStop(gc), "reported once")
+	require.NoError(t, i.Close(gc))
 }

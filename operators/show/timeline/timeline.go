@@ -29,6 +29,8 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/params"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
 )
 
 const (
@@ -158,10 +160,11 @@ type instance struct {
 	beside []string
 	guest  *guest // not nil: this is a run beside another one, whose session it is
 
-	guests *guests
-	rings  *rings
-	stop   chan struct{}
-	wait   sync.WaitGroup
+	failure ig.Failure
+	guests  *guests
+	rings   *rings
+	stop    chan struct{}
+	wait    sync.WaitGroup
 }
 
 // Name implements operators.DataOperatorInstance.
@@ -198,8 +201,8 @@ func (i *instance) Start(gc operators.GadgetContext) error {
 		return nil
 	}
 	rings, err := openRings(gc, ringMaps)
-	if err != nil {
-		return fmt.Errorf("read the gadget's events: %w", err)
+	if err != nil { // a guest does not become ready, and its end has the error
+		return i.failure.Started(gc, fmt.Errorf("read the gadget's events: %w", err))
 	}
 	i.rings = rings
 	i.stop = make(chan struct{})
@@ -285,18 +288,19 @@ func (i *instance) Stop(operators.GadgetContext) error {
 
 // PostStop ends the files: the last events are here.
 func (i *instance) PostStop(gc operators.GadgetContext) error {
+	failed := i.failure.PostStop(gc)
 	if i.values == nil {
-		return nil // there is none, or it is not ours
+		return failed // there is none, or it is not ours
 	}
 	i.guests.stop()
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.rec == nil {
-		return nil
+		return failed
 	}
 	err := i.rec.close(gc.Logger())
 	i.rec = nil
-	return err
+	return errors.Join(failed, err)
 }
 
 // Close is called without PostStop too, when a run did not begin.
