@@ -57,7 +57,7 @@ func Run(ctx context.Context, cfg Config) error {
 	cfg.Service.SetInstanceManager(manager)
 	cfg.Service.SetStore(instances)
 
-	options := append(cfg.Options, grpc.ChainStreamInterceptor(recovered))
+	options := append(cfg.Options, grpc.ChainStreamInterceptor(recovered), grpc.ChainUnaryInterceptor(answered(manager)))
 	if cfg.Backlog != nil {
 		options = append(options, grpc.ChainStreamInterceptor(cfg.Backlog.intercept))
 	}

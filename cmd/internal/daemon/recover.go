@@ -3,8 +3,10 @@
 package daemon
 
 import (
+	"context"
 	"runtime/debug"
 
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
 	log "github.com/sirupsen/logrus"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -23,4 +25,23 @@ func recovered(server any, stream grpc.ServerStream, info *grpc.StreamServerInfo
 		}
 	}()
 	return handler(server, stream)
+}
+
+// states knows how instances are; instancemanager.Manager does.
+type states interface {
+	InstanceState(id string) (*api.GadgetInstanceState, error)
+}
+
+// answered refuses to describe an instance that has failed. Inspektor Gadget v0.55.0 waits until it has
+// started, whatever becomes of the request (GadgetInstance.GadgetInfo): one that failed before never does.
+func answered(instances states) grpc.UnaryServerInterceptor {
+	return func(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+		if r, ok := request.(*api.GetGadgetInfoRequest); ok && r.GetFlags()&api.GadgetInfoRequestFlagUseInstance != 0 {
+			state, err := instances.InstanceState(r.GetImageName())
+			if err == nil && state.GetStatus() == api.GadgetInstanceStatus_StatusError {
+				return nil, status.Errorf(codes.FailedPrecondition, "the instance has failed: %s", state.GetMessage())
+			}
+		}
+		return handler(ctx, request)
+	}
 }

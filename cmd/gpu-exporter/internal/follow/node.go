@@ -106,7 +106,7 @@ func (n *node) session(ctx context.Context) error {
 	defer connection.Close()
 	s := &session{
 		node: n, instances: api.NewGadgetInstanceManagerClient(connection), gadgets: api.NewGadgetManagerClient(connection),
-		attached: map[string]*attachment{}, skip: map[string]skipped{}, wake: make(chan struct{}, 1),
+		attached: map[string]*attachment{}, skip: map[string]skipped{}, unstarted: map[string]skipped{}, wake: make(chan struct{}, 1),
 	}
 	defer s.end()
 	for {

@@ -24,9 +24,11 @@ const (
 	// requestTimeout is for an answer of the daemon; it detects that a node has
 	// disappeared without a message.
 	requestTimeout = 10 * time.Second
-	// retryInstance is the longest pause before another attempt to attach to an instance that failed,
-	// or has not started yet.
+	// retryInstance is the longest pause before another attempt to attach to an instance that failed.
 	retryInstance = 30 * time.Second
+	// retryStart is that for one that has not started yet: a daemon of Inspektor Gadget v0.55.0 never ends a
+	// request for its description if it does not start (GadgetInstance.GadgetInfo ignores the request's context).
+	retryStart = time.Hour
 )
 
 // session is one connection to a daemon. It is of one goroutine.
@@ -36,6 +38,7 @@ type session struct {
 	gadgets   api.GadgetManagerClient
 	attached  map[string]*attachment // by id
 	skip      map[string]skipped     // by id
+	unstarted map[string]skipped     // by name, where the daemon lists no instances
 	wake      chan struct{}          // an attachment has ended
 	polled    bool
 }
@@ -46,9 +49,9 @@ type skipped struct {
 	pause time.Duration
 }
 
-// again returns the state after another failure: the pause doubles from least to retryInstance.
-func (s skipped) again(least time.Duration, now time.Time) skipped {
-	pause := min(max(least, 2*s.pause), retryInstance)
+// again returns the state after another failure: the pause doubles from least to most.
+func (s skipped) again(least, most time.Duration, now time.Time) skipped {
+	pause := min(max(least, 2*s.pause), most)
 	return skipped{now.Add(pause), pause}
 }
 
@@ -59,7 +62,7 @@ func (s *session) retry(id string, lasted time.Duration) {
 		delete(s.skip, id)
 		return
 	}
-	s.skip[id] = s.skip[id].again(s.node.cfg.MinBackoff, time.Now())
+	s.skip[id] = s.skip[id].again(s.node.cfg.MinBackoff, retryInstance, time.Now())
 }
 
 // poll attaches to new instances, and detaches from those that are gone.
@@ -107,7 +110,11 @@ func (s *session) poll(ctx context.Context) error {
 				s.node.cfg.Log.Debugf("node %s: instance %s: %v", s.node.target.Node, i.name, err)
 				continue
 			}
-			s.skip[i.id] = s.skip[i.id].again(s.node.cfg.MinBackoff, time.Now())
+			most := retryInstance
+			if errors.Is(err, errNotReady) {
+				most = retryStart
+			}
+			s.skip[i.id] = s.skip[i.id].again(s.node.cfg.MinBackoff, most, time.Now())
 			s.node.cfg.Log.Warnf("node %s: attach to instance %s: %v", s.node.target.Node, i.name, err)
 		}
 	}
@@ -155,7 +162,16 @@ func (s *session) listFailed(ctx context.Context, err error) ([]instance, error)
 	}
 	var all []instance
 	for _, name := range s.node.cfg.Instances {
+		if time.Now().Before(s.unstarted[name].until) {
+			continue
+		}
 		info, err := s.info(ctx, name)
+		switch {
+		case !errors.Is(err, errNotReady):
+			delete(s.unstarted, name)
+		case ctx.Err() == nil: // else it had less time than others
+			s.unstarted[name] = s.unstarted[name].again(s.node.cfg.MinBackoff, retryStart, time.Now())
+		}
 		if err != nil {
 			s.node.cfg.Log.Debugf("node %s: instance %s: %v", s.node.target.Node, name, err)
 			continue

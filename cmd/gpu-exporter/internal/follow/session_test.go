@@ -10,19 +10,20 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/gpu-exporter/internal/feed"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/send/metrics"
 )
 
-// TestAnInstanceThatHasNotStartedIsTriedAgainSoon, and one that never does rarely.
-func TestAnInstanceThatHasNotStartedIsTriedAgainSoon(t *testing.T) {
+func TestAnInstanceThatFailsIsTriedAgainSoon(t *testing.T) {
 	var s skipped
 	now := time.Unix(1000, 0)
 	var pauses []time.Duration
 	for range 7 {
-		s = s.again(time.Second, now)
+		s = s.again(time.Second, retryInstance, now)
 		pauses = append(pauses, s.until.Sub(now))
 		now = s.until
 	}
@@ -50,6 +51,50 @@ func (d *describes) GetGadgetInfo(context.Context, *api.GetGadgetInfoRequest, ..
 func (d *describes) RunGadget(ctx context.Context, options ...grpc.CallOption) (api.GadgetManager_RunGadgetClient, error) {
 	d.attached++
 	return d.sends.RunGadget(ctx, options...)
+}
+
+// unstarted is a daemon that lists no instances and has one that does not start.
+type unstarted struct {
+	api.GadgetInstanceManagerClient
+	api.GadgetManagerClient
+	lists     bool
+	requested int
+}
+
+func (d *unstarted) ListGadgetInstances(context.Context, *api.ListGadgetInstancesRequest, ...grpc.CallOption) (*api.ListGadgetInstanceResponse, error) {
+	if !d.lists {
+		return nil, status.Error(codes.Unknown, "getting instance status: gadget not found")
+	}
+	return &api.ListGadgetInstanceResponse{GadgetInstances: []*api.GadgetInstance{{Id: "1", Name: "kernels",
+		State: &api.GadgetInstanceState{Status: api.GadgetInstanceStatus_StatusRunning}}}}, nil
+}
+
+func (d *unstarted) GetGadgetInfo(context.Context, *api.GetGadgetInfoRequest, ...grpc.CallOption) (*api.GetGadgetInfoResponse, error) {
+	d.requested++
+	return nil, status.Error(codes.DeadlineExceeded, "context deadline exceeded")
+}
+
+// TestAnInstanceThatNeverStartsIsRequestedSeldom, as each request stays in its daemon.
+func TestAnInstanceThatNeverStartsIsRequestedSeldom(t *testing.T) {
+	for _, lists := range []bool{false, true} {
+		d := &unstarted{lists: lists}
+		n := limitedTo(64 << 20)
+		n.cfg.MinBackoff, n.cfg.Log, n.cfg.Instances = time.Minute, noLog{}, []string{"kernels"}
+		s := &session{node: n, instances: d, gadgets: d, attached: map[string]*attachment{}, skip: map[string]skipped{}, unstarted: map[string]skipped{}}
+		paused, id := s.unstarted, "kernels"
+		if lists {
+			paused, id = s.skip, "1"
+		}
+		for day := time.Duration(0); day < 24*time.Hour; {
+			before := d.requested
+			require.NoError(t, s.poll(t.Context()))
+			require.NoError(t, s.poll(t.Context()))
+			require.Equal(t, before+1, d.requested)
+			day += paused[id].pause
+			paused[id] = skipped{pause: paused[id].pause} // the time has come
+		}
+		require.Less(t, d.requested, 32, "in a day")
+	}
 }
 
 type noLog struct{}
