@@ -90,6 +90,8 @@ func TestAnswersOverHTTP(t *testing.T) {
 			err = client.Profiles(t.Context(), &collector.ExportProfilesServiceRequest{})
 			var rejected *queue.RejectedError
 			require.Equal(t, c.isRejected, errors.As(err, &rejected), err)
+			var answered *queue.AnsweredError
+			require.Equal(t, c.status == 429 || c.status == 500, errors.As(err, &answered), err)
 			require.ErrorContains(t, err, fmt.Sprint(c.status))
 			require.Less(t, len(err.Error()), 300)
 			require.NotContains(t, err.Error(), "\x1b")
@@ -125,25 +127,32 @@ func TestStatusOverHTTPIsText(t *testing.T) {
 }
 
 func TestAnswersOverGRPC(t *testing.T) {
+	const rejected, answered, away = "rejected", "answered", "away"
 	for _, c := range []struct {
-		code       codes.Code
-		message    string
-		isRejected bool
-		code2      code
+		code    codes.Code
+		message string
+		kind    string
+		code2   code
 	}{
-		{codes.InvalidArgument, "bad", true, codeOther},
-		{codes.Internal, "grpc: error unmarshalling request: proto: wrong wireType = 2 for field LinkIndex", true, codeOther},
-		{codes.Internal, "stream terminated by RST_STREAM with error code: INTERNAL_ERROR", false, codeUnreachable},
-		{codes.ResourceExhausted, "grpc: received message larger than max (16320007 vs. 4194304)", true, codeOther},
-		{codes.ResourceExhausted, "slow down", false, codeUnreachable},
-		{codes.Unavailable, "away", false, codeUnreachable},
-		{codes.Unauthenticated, "who", false, codeUnauthorized},
-		{codes.PermissionDenied, "no", false, codeForbidden},
-		{codes.Unimplemented, "unknown service", false, codeUnknownPath},
+		{codes.InvalidArgument, "bad", rejected, codeOther},
+		{codes.Internal, "grpc: error unmarshalling request: proto: wrong wireType = 2 for field LinkIndex", rejected, codeOther},
+		{codes.Internal, "stream terminated by RST_STREAM with error code: INTERNAL_ERROR", away, codeUnreachable},
+		// A collector's answer to a permanent error of its pipeline without a status.
+		{codes.Internal, "Permanent error: invalid label", answered, codeUnreachable},
+		{codes.Unknown, "failed", answered, codeUnreachable},
+		{codes.ResourceExhausted, "grpc: received message larger than max (16320007 vs. 4194304)", rejected, codeOther},
+		{codes.ResourceExhausted, "slow down", answered, codeUnreachable},
+		{codes.Unavailable, "away", away, codeUnreachable},
+		{codes.DeadlineExceeded, "slow", away, codeUnreachable},
+		{codes.Unauthenticated, "who", away, codeUnauthorized},
+		{codes.PermissionDenied, "no", away, codeForbidden},
+		{codes.Unimplemented, "unknown service", away, codeUnknownPath},
 	} {
 		got, err := grpcError(status.Error(c.code, c.message))
-		var rejected *queue.RejectedError
-		require.Equal(t, c.isRejected, errors.As(err, &rejected), c.message)
+		var isRejected *queue.RejectedError
+		var isAnswered *queue.AnsweredError
+		require.Equal(t, c.kind == rejected, errors.As(err, &isRejected), c.message)
+		require.Equal(t, c.kind == answered, errors.As(err, &isAnswered), c.message)
 		require.Equal(t, c.code2, got, c.message)
 		require.ErrorContains(t, err, c.message)
 	}

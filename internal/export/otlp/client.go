@@ -36,7 +36,7 @@ const (
 var Protocols = []string{string(GRPC), string(HTTP)}
 
 // Client is safe for concurrent use. Its errors are those of package queue: the data
-// itself is refused, or the request can be retried. Credentials, addresses and a server's
+// itself is refused, for good or for now, or the request can be retried. Credentials, addresses and a server's
 // features can be corrected during the run, so these errors are retried as well.
 type Client struct {
 	exporter
@@ -236,6 +236,10 @@ func httpError(response *http.Response, answer []byte) (code, error) {
 	}
 	if seconds, bad := strconv.ParseUint(response.Header.Get("Retry-After"), 10, 31); bad == nil && seconds > 0 {
 		err = &queue.LaterError{Err: err, After: time.Duration(seconds) * time.Second}
+	}
+	// 502, 503 and 504 are answers for a server that is away.
+	if response.StatusCode == http.StatusTooManyRequests || response.StatusCode == http.StatusInternalServerError {
+		err = &queue.AnsweredError{Err: err}
 	}
 	return codeUnreachable, err
 }

@@ -93,20 +93,25 @@ func (g *grpcExporter) logs(ctx context.Context, r *logs.ExportLogsServiceReques
 func grpcError(err error) (code, error) {
 	s := status.Convert(err)
 	err = fmt.Errorf("%s: %s", s.Code(), oneLine(s.Message()))
+	isAnswer := false // to this request, and another one may be accepted
 	switch s.Code() {
 	case codes.InvalidArgument, codes.FailedPrecondition:
 		return codeOther, &queue.RejectedError{Err: err}
 	case codes.Internal:
-		// A message that cannot be decoded and a connection that broke in the
-		// middle of one have the same code.
+		// A message that cannot be decoded, one that failed in the server's pipeline and a
+		// connection that broke in the middle of one have the same code.
 		if strings.Contains(s.Message(), "unmarshal") || strings.Contains(s.Message(), "proto: ") || strings.Contains(s.Message(), "wireType") {
 			return codeOther, &queue.RejectedError{Err: err}
 		}
+		isAnswer = !strings.Contains(s.Message(), "RST_STREAM")
 	case codes.ResourceExhausted:
 		// Too large has the same status as too much.
 		if strings.Contains(s.Message(), "larger than max") {
 			return codeOther, &queue.RejectedError{Err: err}
 		}
+		isAnswer = true
+	case codes.Unknown, codes.Aborted, codes.OutOfRange, codes.DataLoss:
+		isAnswer = true
 	case codes.Unauthenticated:
 		return codeUnauthorized, err
 	case codes.PermissionDenied:
@@ -118,6 +123,9 @@ func grpcError(err error) (code, error) {
 		if info, ok := detail.(*errdetails.RetryInfo); ok && info.GetRetryDelay().AsDuration() > 0 {
 			err = &queue.LaterError{Err: err, After: info.GetRetryDelay().AsDuration()}
 		}
+	}
+	if isAnswer {
+		err = &queue.AnsweredError{Err: err}
 	}
 	return codeUnreachable, err
 }

@@ -8,11 +8,13 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"connectrpc.com/connect"
 	pushv1 "github.com/grafana/pyroscope/api/gen/proto/go/push/v1"
 	"github.com/grafana/pyroscope/api/gen/proto/go/push/v1/pushv1connect"
+	typesv1 "github.com/grafana/pyroscope/api/gen/proto/go/types/v1"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/export/queue"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/export/remote"
@@ -22,6 +24,8 @@ import (
 type Client struct {
 	http *http.Client
 	push pushv1connect.PusherServiceClient
+
+	refused refusals
 }
 
 // NewClient does not contact the server.
@@ -36,12 +40,17 @@ func NewClient(e *remote.Endpoint) *Client {
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 // Push sends one request. Its errors are those of package queue: the data itself is
-// refused, or the request can be retried. Credentials and addresses can be corrected
+// refused, for good or for now, or the request can be retried. Credentials and addresses can be corrected
 // during the run, so errors in them are retried as well.
 func (c *Client) Push(ctx context.Context, r Request) error {
 	_, err := c.send(ctx, r.Push)
+	c.refused.note(r.Push, err, time.Now())
 	return err
 }
+
+// Refused reports whether the server has lately refused the series with these labels, because of its
+// limit of series. The labels are sorted.
+func (c *Client) Refused(labels []*typesv1.LabelPair) bool { return c.refused.has(labels, time.Now()) }
 
 // Check checks whether the server would accept a push, and returns an error only for a
 // negative answer. A server that does not answer may be up later, which unreachable
@@ -90,10 +99,18 @@ func classify(err error, a *answer) error {
 		return &queue.RejectedError{Err: err}
 	}
 	if a.retryAfter > 0 {
-		return &queue.LaterError{Err: err, After: a.retryAfter}
+		err = &queue.LaterError{Err: err, After: a.retryAfter}
+	}
+	// 502, 503 and 504 are answers for a server that is away.
+	if a.status == http.StatusTooManyRequests || a.status == http.StatusInternalServerError {
+		return &queue.AnsweredError{Err: err, IsOwn: strings.Contains(err.Error(), seriesLimit)}
 	}
 	return err
 }
+
+// seriesLimit is in Pyroscope's answer to a series beyond the limit of its tenant, which has the
+// status of too many requests (1.21, pkg/validation, SeriesLimitErrorMsg).
+const seriesLimit = "active series limit exceeded"
 
 // answer is the part of an HTTP response that connect does not return.
 type answer struct {

@@ -43,6 +43,9 @@ type Encoder struct {
 	// "Advanced GPU Observability" queries them: the profile type
 	// process_cpu:malloc:bytes:: with the labels k8s_namespace and k8s_podName.
 	Compat bool
+	// Apart reports whether the series with these labels is sent on its own; Client.Refused is
+	// one. May be nil.
+	Apart func([]*typesv1.LabelPair) bool
 
 	pprof    pprof.WindowEncoder
 	included []profile.Row // of one profile
@@ -64,15 +67,7 @@ func (e *Encoder) Encode(w window.Window) ([]Request, error) {
 	if e.Compat && w.Subject == profile.Memory {
 		shapes = append(shapes, compatShape)
 	}
-	var requests []Request
-	current := &pushv1.PushRequest{}
-	size := 0
-	finish := func() {
-		if len(current.Series) > 0 {
-			requests = append(requests, Request{current, int64(proto.Size(current))})
-		}
-		current, size = &pushv1.PushRequest{}, 0
-	}
+	var b batch
 	for _, s := range e.Series.Group(w.Rows) {
 		for _, shape := range shapes {
 			e.included = e.included[:0]
@@ -86,20 +81,46 @@ func (e *Encoder) Encode(w window.Window) ([]Request, error) {
 				if err != nil {
 					return nil, fmt.Errorf("encode %s of %s: %w", shape.Name, s.Service, err)
 				}
-				if size > 0 && size+len(raw) > maxBytes {
-					finish()
-				}
-				size += len(raw)
-				current.Series = append(current.Series, &pushv1.RawProfileSeries{
+				one := &pushv1.RawProfileSeries{
 					Labels: labels(s.Key, shape, e.Compat),
 					// The same for the same content, also when it is sent again.
 					Samples: []*pushv1.RawSample{{RawProfile: raw, ID: uuid.NewSHA1(uuid.NameSpaceOID, raw).String()}},
-				})
+				}
+				if e.Apart != nil && e.Apart(one.Labels) {
+					b.finish(&pushv1.PushRequest{Series: []*pushv1.RawProfileSeries{one}})
+				} else {
+					b.add(one, len(raw))
+				}
 			}
 		}
 	}
-	finish()
-	return requests, nil
+	b.finish(b.current)
+	return b.requests, nil
+}
+
+// batch collects series in requests.
+type batch struct {
+	requests []Request
+	current  *pushv1.PushRequest // nil: empty
+	size     int                 // of current
+}
+
+func (b *batch) add(s *pushv1.RawProfileSeries, size int) {
+	if b.current != nil && b.size+size > maxBytes {
+		b.finish(b.current)
+		b.current = nil
+	}
+	if b.current == nil {
+		b.current, b.size = &pushv1.PushRequest{}, 0
+	}
+	b.current.Series = append(b.current.Series, s)
+	b.size += size
+}
+
+func (b *batch) finish(push *pushv1.PushRequest) {
+	if push != nil {
+		b.requests = append(b.requests, Request{push, int64(proto.Size(push))})
+	}
 }
 
 func (e *Encoder) encode(w window.Window, shape series.Shape, rows []profile.Row) ([]byte, error) {

@@ -369,6 +369,8 @@ func TestAnswers(t *testing.T) {
 				require.ErrorAs(t, err, &later)
 				require.Equal(t, 7*time.Second, later.After)
 			}
+			var answered *queue.AnsweredError
+			require.Equal(t, c.status == 429 || c.status == 500, errors.As(err, &answered), err)
 			require.ErrorContains(t, err, fmt.Sprint(c.status))
 			unreachable, refused := client.Check(t.Context())
 			if c.refusedAtStart == "" {

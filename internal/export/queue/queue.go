@@ -5,6 +5,9 @@
 // dropped, because the newest is the most useful. Losses are counted by reason. An item
 // is sent until the server has accepted or refused it, so it may be sent twice if an
 // answer is lost.
+//
+// While a server is away all items wait, in order. If it answers, and refuses some items but
+// accepts others, the refused ones do not stop the others: see refused.go.
 package queue
 
 import (
@@ -12,33 +15,24 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/throttle"
 )
 
-// RejectedError is an answer that will be the same next time: the item is dropped.
-type RejectedError struct{ Err error }
-
-func (e *RejectedError) Error() string { return e.Err.Error() }
-func (e *RejectedError) Unwrap() error { return e.Err }
-
-// LaterError is an answer that names a time for the next attempt.
-type LaterError struct {
-	Err   error
-	After time.Duration
-}
-
-func (e *LaterError) Error() string { return e.Err.Error() }
-func (e *LaterError) Unwrap() error { return e.Err }
-
 // Config of a queue of items of type T.
 type Config[T any] struct {
 	// Name is the receiver's name in warnings, such as "Pyroscope".
 	Name string
-	// Send sends one item. Errors other than RejectedError are retried.
+	// Send sends one item. Errors other than RejectedError are retried, those that are
+	// no AnsweredError until the item is accepted or the queue is full.
 	Send func(context.Context, T) error
+	// Split returns the parts of an item that can be sent on their own, with their sizes.
+	// An item that the server has refused to take now is replaced by them, so that only
+	// the refused parts are repeated. Nil, or fewer than two parts: it stays whole.
+	Split func(T) (parts []T, bytes []int64)
 	// MaxBytes bounds the waiting items, including the one being sent.
 	MaxBytes int64
 	// Timeout of one Send; default 10 s. A hanging server counts as a failure.
@@ -68,11 +62,6 @@ type Stats struct {
 // Lost is the number of items that did not arrive.
 func (s Stats) Lost() int64 { return s.LostFull + s.LostRejected + s.LostAtEnd }
 
-type entry[T any] struct {
-	item  T
-	bytes int64
-}
-
 // Queue is safe for concurrent use. It ends with Close.
 type Queue[T any] struct {
 	cfg    Config[T]
@@ -84,8 +73,8 @@ type Queue[T any] struct {
 	hurried bool
 
 	mu      sync.Mutex
-	waiting []entry[T]
-	sending bool // waiting[0] is being sent and must stay
+	waiting []*entry[T]
+	refused []*entry[T] // behind those that wait; in the order in which they were refused
 	closing bool
 	stats   Stats
 }
@@ -116,33 +105,32 @@ func (q *Queue[T]) Put(item T, bytes int64) {
 		q.stats.LostBytes += bytes
 		return
 	}
-	keep := 0
-	if q.sending {
-		keep = 1
-	}
-	for q.stats.QueuedBytes+bytes > q.cfg.MaxBytes && len(q.waiting) > keep {
+	for q.stats.QueuedBytes+bytes > q.cfg.MaxBytes && len(q.refused)+len(q.waiting) > 0 {
+		from := &q.waiting
+		if len(q.refused) > 0 {
+			from = &q.refused // they would be lost in the end, and must not take others with them
+		}
+		e := (*from)[0]
+		*from = slices.Delete(*from, 0, 1)
 		q.stats.LostFull++
-		q.stats.LostBytes += q.waiting[keep].bytes
-		q.drop(keep)
+		q.stats.LostBytes += e.bytes
+		q.leave(e)
 	}
 	if q.stats.QueuedBytes+bytes > q.cfg.MaxBytes {
 		q.stats.LostFull++
 		q.stats.LostBytes += bytes
 	} else {
-		q.waiting = append(q.waiting, entry[T]{item, bytes})
+		q.waiting = append(q.waiting, &entry[T]{item: item, bytes: bytes})
 		q.stats.QueuedItems++
 		q.stats.QueuedBytes += bytes
 	}
 	q.signal()
 }
 
-// drop removes one entry; mu is held.
-func (q *Queue[T]) drop(i int) {
+// leave counts an item that is not in the queue any more; mu is held.
+func (q *Queue[T]) leave(e *entry[T]) {
 	q.stats.QueuedItems--
-	q.stats.QueuedBytes -= q.waiting[i].bytes
-	copy(q.waiting[i:], q.waiting[i+1:])
-	q.waiting[len(q.waiting)-1] = entry[T]{} // release it
-	q.waiting = q.waiting[:len(q.waiting)-1]
+	q.stats.QueuedBytes -= e.bytes
 }
 
 func (q *Queue[T]) signal() {
@@ -180,20 +168,16 @@ func (q *Queue[T]) run(ctx context.Context) {
 	defer close(q.ended)
 	failures := 0
 	for ctx.Err() == nil {
-		e, ok, closing := q.first()
-		if !ok {
-			if closing {
-				break
-			}
-			select {
-			case <-q.wake:
-			case <-ctx.Done():
-			}
+		e, after, ended := q.next()
+		if ended {
+			break
+		}
+		if e == nil {
+			q.idle(ctx, after)
 			continue
 		}
 		err := q.send(ctx, e.item)
-		again := q.sent(e, err)
-		if !again {
+		if q.sent(e, err) {
 			failures = 0
 			continue
 		}
@@ -204,21 +188,26 @@ func (q *Queue[T]) run(ctx context.Context) {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for _, e := range q.waiting {
+	for _, e := range slices.Concat(q.refused, q.waiting) {
 		q.stats.LostAtEnd++
 		q.stats.LostBytes += e.bytes
 	}
-	q.waiting, q.stats.QueuedItems, q.stats.QueuedBytes = nil, 0, 0
+	q.refused, q.waiting, q.stats.QueuedItems, q.stats.QueuedBytes = nil, nil, 0, 0
 }
 
-func (q *Queue[T]) first() (e entry[T], ok, closing bool) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if len(q.waiting) == 0 {
-		return e, false, q.closing
+// idle waits for an item, or until a refused one is due.
+func (q *Queue[T]) idle(ctx context.Context, after time.Duration) {
+	var due <-chan time.Time // never
+	if after > 0 {
+		timer := time.NewTimer(after)
+		defer timer.Stop()
+		due = timer.C
 	}
-	q.sending = true
-	return q.waiting[0], true, q.closing
+	select {
+	case <-q.wake:
+	case <-due:
+	case <-ctx.Done():
+	}
 }
 
 func (q *Queue[T]) send(ctx context.Context, item T) (err error) {
@@ -227,25 +216,29 @@ func (q *Queue[T]) send(ctx context.Context, item T) (err error) {
 	return q.cfg.Send(ctx, item)
 }
 
-// sent counts the outcome and reports whether to retry.
-func (q *Queue[T]) sent(e entry[T], err error) (again bool) {
+// sent counts the outcome and reports whether the next item can be sent at once. An item that
+// was not accepted is in the queue again, or dropped.
+func (q *Queue[T]) sent(e *entry[T], err error) (proceed bool) {
 	q.mu.Lock()
-	q.sending = false
 	var rejected *RejectedError
+	var answered *AnsweredError
 	isRejected := errors.As(err, &rejected)
 	switch {
 	case err == nil:
 		q.stats.SentItems++
 		q.stats.SentBytes += e.bytes
+		q.leave(e)
+		proceed = true
 	case isRejected:
-		q.stats.LostRejected++
-		q.stats.LostBytes += e.bytes
+		q.lose(e)
+		proceed = true
+	case errors.As(err, &answered):
+		q.stats.Failures++
+		isRejected = !q.again(e, answered.IsOwn)
+		proceed = isRejected || answered.IsOwn && !q.closing
 	default:
 		q.stats.Failures++
-		again = true
-	}
-	if !again {
-		q.drop(0)
+		q.back(e)
 	}
 	stats := q.stats
 	q.mu.Unlock()
@@ -257,7 +250,7 @@ func (q *Queue[T]) sent(e entry[T], err error) (again bool) {
 	case err != nil:
 		q.warn(stats, "%s did not accept data, which is kept and retried: %v", q.cfg.Name, err)
 	}
-	return again
+	return proceed
 }
 
 func (q *Queue[T]) warn(stats Stats, format string, args ...any) {
@@ -276,7 +269,7 @@ func (q *Queue[T]) backoff(n int, err error) time.Duration {
 	if n < 30 { // no overflow
 		d = min(d, q.cfg.MinBackoff<<(n-1))
 	}
-	d = d/2 + rand.N(d) // of mean d
+	d = spread(d)
 	var later *LaterError
 	if errors.As(err, &later) {
 		// If a server asks for an hour, the wait is ten times the longest backoff.
@@ -284,6 +277,9 @@ func (q *Queue[T]) backoff(n int, err error) time.Duration {
 	}
 	return d
 }
+
+// spread is a random duration of mean d.
+func spread(d time.Duration) time.Duration { return d/2 + rand.N(d) }
 
 // wait is cut short once when closing begins, and then reports that: remaining items are
 // sent at once, and retried in short intervals as long as Close allows.

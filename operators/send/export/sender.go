@@ -197,9 +197,11 @@ func (s *Sender) connect() error {
 		client := pyroscope.NewClient(s.pyroscope)
 		s.release = append(s.release, client.Close)
 		s.receivers = append(s.receivers, &pyroscopeReceiver{
-			encoder: pyroscope.Encoder{Levels: s.levels, Compat: s.compat},
-			queue:   queue.New(queue.Config[pyroscope.Request]{Name: namePyroscope, Send: client.Push, MaxBytes: s.queueBytes, Warn: s.warn}),
-			warn:    s.warn,
+			encoder: pyroscope.Encoder{Levels: s.levels, Compat: s.compat, Apart: client.Refused},
+			queue: queue.New(queue.Config[pyroscope.Request]{
+				Name: namePyroscope, Send: client.Push, Split: pyroscope.Split, MaxBytes: s.queueBytes, Warn: s.warn,
+			}),
+			warn: s.warn,
 		})
 		if err := s.check(namePyroscope, paramPyroscope, s.pyroscope, client.Check); err != nil {
 			return err
