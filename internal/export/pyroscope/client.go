@@ -26,6 +26,7 @@ type Client struct {
 	push pushv1connect.PusherServiceClient
 
 	refused refusals
+	pacer   pacer
 }
 
 // NewClient does not contact the server.
@@ -43,7 +44,12 @@ func (c *Client) Close() { c.http.CloseIdleConnections() }
 // refused, for good or for now, or the request can be retried. Credentials and addresses can be corrected
 // during the run, so errors in them are retried as well.
 func (c *Client) Push(ctx context.Context, r Request) error {
+	c.pacer.wait(ctx, r.Unpacked)
 	_, err := c.send(ctx, r.Push)
+	var answered *queue.AnsweredError
+	if errors.As(err, &answered) && strings.Contains(err.Error(), rateLimit) {
+		c.pacer.limited()
+	}
 	c.refused.note(r.Push, err, time.Now())
 	return err
 }
@@ -107,6 +113,9 @@ func classify(err error, a *answer) error {
 	}
 	return err
 }
+
+// rateLimit is in Pyroscope's answer to what its tenant's bucket does not hold (1.21, Distributor.rateLimit).
+const rateLimit = "push rate limit"
 
 // seriesLimit is in Pyroscope's answer to a series beyond the limit of its tenant, which has the
 // status of too many requests (1.21, pkg/validation, SeriesLimitErrorMsg).

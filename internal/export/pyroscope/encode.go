@@ -30,8 +30,13 @@ const (
 	// maxRows of one pprof: half of what Pyroscope 1.21 takes by default
 	// (validation.max-profile-stacktrace-samples, 16000).
 	maxRows = 8000
-	// maxBytes is the approximate size of one request, which is sent again after a failure.
+	// maxBytes of one request, without compression and with its labels. Each of its series takes as
+	// much from the tenant's bucket (distributor.ingestion-burst-size-mb, 2 MB), and is refused when
+	// that has less: what is larger than the bucket is refused for ever.
 	maxBytes = 1 << 20
+	// maxProfile is the size without compression above which one pprof is divided: it has to fit in
+	// the bucket, and in validation.max-profile-size-bytes (4 MiB).
+	maxProfile = 3 << 19
 )
 
 // Encoder makes requests of windows. It must not be used concurrently.
@@ -53,8 +58,9 @@ type Encoder struct {
 
 // Request is one push.
 type Request struct {
-	Push  *pushv1.PushRequest
-	Bytes int64 // on the wire
+	Push     *pushv1.PushRequest
+	Bytes    int64 // on the wire
+	Unpacked int64 // before compression, about
 }
 
 // compatShape has no period type, because the requested id has none.
@@ -77,37 +83,55 @@ func (e *Encoder) Encode(w window.Window) ([]Request, error) {
 				}
 			}
 			for part := range slices.Chunk(e.included, maxRows) {
-				raw, err := e.encode(w, shape, part)
-				if err != nil {
+				if err := e.part(&b, w, s.Key, shape, part); err != nil {
 					return nil, fmt.Errorf("encode %s of %s: %w", shape.Name, s.Service, err)
-				}
-				one := &pushv1.RawProfileSeries{
-					Labels: labels(s.Key, shape, e.Compat),
-					// The same for the same content, also when it is sent again.
-					Samples: []*pushv1.RawSample{{RawProfile: raw, ID: uuid.NewSHA1(uuid.NameSpaceOID, raw).String()}},
-				}
-				if e.Apart != nil && e.Apart(one.Labels) {
-					b.finish(&pushv1.PushRequest{Series: []*pushv1.RawProfileSeries{one}})
-				} else {
-					b.add(one, len(raw))
 				}
 			}
 		}
 	}
-	b.finish(b.current)
+	b.finish(b.current, b.size)
 	return b.requests, nil
+}
+
+// part adds a pprof of the rows, or several if that is too large.
+func (e *Encoder) part(b *batch, w window.Window, key series.Key, shape series.Shape, rows []profile.Row) error {
+	raw, size, err := e.encode(w, shape, rows)
+	if err != nil {
+		return err
+	}
+	if size > maxProfile && len(rows) > 1 {
+		half := len(rows) / 2
+		if err := e.part(b, w, key, shape, rows[:half]); err != nil {
+			return err
+		}
+		return e.part(b, w, key, shape, rows[half:])
+	}
+	one := &pushv1.RawProfileSeries{
+		Labels: labels(key, shape, e.Compat),
+		// The same for the same content, also when it is sent again.
+		Samples: []*pushv1.RawSample{{RawProfile: raw, ID: uuid.NewSHA1(uuid.NameSpaceOID, raw).String()}},
+	}
+	for _, l := range one.Labels {
+		size += len(l.Name) + len(l.Value)
+	}
+	if e.Apart != nil && e.Apart(one.Labels) {
+		b.finish(&pushv1.PushRequest{Series: []*pushv1.RawProfileSeries{one}}, size)
+	} else {
+		b.add(one, size)
+	}
+	return nil
 }
 
 // batch collects series in requests.
 type batch struct {
 	requests []Request
 	current  *pushv1.PushRequest // nil: empty
-	size     int                 // of current
+	size     int                 // of current, without compression
 }
 
 func (b *batch) add(s *pushv1.RawProfileSeries, size int) {
 	if b.current != nil && b.size+size > maxBytes {
-		b.finish(b.current)
+		b.finish(b.current, b.size)
 		b.current = nil
 	}
 	if b.current == nil {
@@ -117,13 +141,13 @@ func (b *batch) add(s *pushv1.RawProfileSeries, size int) {
 	b.size += size
 }
 
-func (b *batch) finish(push *pushv1.PushRequest) {
+func (b *batch) finish(push *pushv1.PushRequest, size int) {
 	if push != nil {
-		b.requests = append(b.requests, Request{push, int64(proto.Size(push))})
+		b.requests = append(b.requests, Request{push, int64(proto.Size(push)), int64(size)})
 	}
 }
 
-func (e *Encoder) encode(w window.Window, shape series.Shape, rows []profile.Row) ([]byte, error) {
+func (e *Encoder) encode(w window.Window, shape series.Shape, rows []profile.Row) (raw []byte, size int, err error) {
 	p := pprof.Window{
 		Start: w.Start, Duration: w.End.Sub(w.Start), Rows: rows,
 		PeriodType: shape.PeriodType, PeriodUnit: shape.PeriodUnit, Period: shape.Period,
@@ -132,8 +156,8 @@ func (e *Encoder) encode(w window.Window, shape series.Shape, rows []profile.Row
 		p.Columns = append(p.Columns, pprof.Column(c))
 	}
 	var out bytes.Buffer
-	err := e.pprof.Encode(&out, p)
-	return out.Bytes(), err
+	size, err = e.pprof.Encode(&out, p)
+	return out.Bytes(), size, err
 }
 
 // labels are those of Grafana's own collectors.

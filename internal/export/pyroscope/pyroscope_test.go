@@ -215,21 +215,6 @@ func TestSameWindowGivesTheSameBytes(t *testing.T) {
 	require.Empty(t, none)
 }
 
-func TestRequestsAndProfilesStayBelowTheServersLimits(t *testing.T) {
-	p := fixture.Large(40000)
-	requests, err := (&Encoder{Levels: series.Levels{Inuse: true}}).Encode(windowOf(p))
-	require.NoError(t, err)
-	require.Greater(t, len(requests), 1)
-	for _, r := range requests {
-		require.LessOrEqual(t, r.Bytes, int64(2*maxBytes))
-		for _, s := range r.Push.Series {
-			parsed, err := profile.Parse(bytes.NewReader(s.Samples[0].RawProfile))
-			require.NoError(t, err)
-			require.LessOrEqual(t, len(parsed.Sample), maxRows)
-		}
-	}
-}
-
 // Names of processes and libraries can be any bytes.
 func TestInvalidUTF8NamesAreSent(t *testing.T) {
 	p := fixture.Small()
@@ -323,7 +308,7 @@ func TestMemoryIsBoundedInALongOutage(t *testing.T) {
 		// A copy each, as windows are.
 		raw := bytes.Clone(requests[0].Push.Series[0].Samples[0].RawProfile)
 		again := make([]byte, requests[0].Bytes-int64(len(raw)))
-		q.Put(Request{&pushv1.PushRequest{Series: []*pushv1.RawProfileSeries{{Samples: []*pushv1.RawSample{{RawProfile: append(raw, again...)}}}}}, requests[0].Bytes}, requests[0].Bytes)
+		q.Put(Request{&pushv1.PushRequest{Series: []*pushv1.RawProfileSeries{{Samples: []*pushv1.RawSample{{RawProfile: append(raw, again...)}}}}}, requests[0].Bytes, 0}, requests[0].Bytes)
 	}
 	require.Less(t, int64(used())-int64(before), int64(2*limit))
 	ctx, cancel := context.WithCancel(t.Context())

@@ -30,7 +30,7 @@ func Split(r Request) (parts []Request, bytes []int64) {
 	for _, s := range r.Push.Series {
 		push := &pushv1.PushRequest{Series: []*pushv1.RawProfileSeries{s}}
 		size := int64(proto.Size(push))
-		parts, bytes = append(parts, Request{push, size}), append(bytes, size)
+		parts, bytes = append(parts, Request{push, size, r.Unpacked / int64(len(r.Push.Series))}), append(bytes, size)
 	}
 	return parts, bytes
 }

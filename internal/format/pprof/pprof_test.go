@@ -4,6 +4,7 @@ package pprof
 
 import (
 	"bytes"
+	"compress/gzip"
 	"flag"
 	"io"
 	"os"
@@ -173,8 +174,9 @@ func TestKindsOfFramesComeBack(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, want, back.Rows[0].Stack)
 
-	require.NoError(t, new(WindowEncoder).Encode(&sent, Window{Start: p.Time, Rows: p.Rows, PeriodType: "space", PeriodUnit: "bytes",
-		Columns: []Column{{"alloc_space", "bytes", gpu.AllocSpace}}}))
+	_, err = new(WindowEncoder).Encode(&sent, Window{Start: p.Time, Rows: p.Rows, PeriodType: "space", PeriodUnit: "bytes",
+		Columns: []Column{{"alloc_space", "bytes", gpu.AllocSpace}}})
+	require.NoError(t, err)
 	raw, err := profile.ParseData(sent.Bytes())
 	require.NoError(t, err)
 	var frames stack.Stack
@@ -193,9 +195,16 @@ func TestEarlierWindowsDoNotShow(t *testing.T) {
 	var used WindowEncoder
 	for _, p := range []*gpu.Profile{fixture.Large(300), fixture.Small(), fixture.Kinds(), fixture.Spans(), fixture.Large(500), gpu.New(time.Unix(0, 0), nil), fixture.Small()} {
 		var again, first bytes.Buffer
-		require.NoError(t, used.Encode(&again, windowOf(p)))
-		require.NoError(t, new(WindowEncoder).Encode(&first, windowOf(p)))
+		size, err := used.Encode(&again, windowOf(p))
+		require.NoError(t, err)
+		_, err = new(WindowEncoder).Encode(&first, windowOf(p))
+		require.NoError(t, err)
 		require.Equal(t, first.Bytes(), again.Bytes())
+		unzipped, err := gzip.NewReader(bytes.NewReader(first.Bytes()))
+		require.NoError(t, err)
+		plain, err := io.ReadAll(unzipped)
+		require.NoError(t, err)
+		require.Len(t, plain, size)
 		read, err := profile.ParseData(again.Bytes())
 		require.NoError(t, err)
 		require.Len(t, read.Sample, len(p.Rows))
@@ -212,7 +221,8 @@ func TestNamesAreForgottenWhenThereAreManyOfThem(t *testing.T) {
 			rows[i] = row
 			rows[i].Span = gpu.Span(w*spans + i + 1)
 		}
-		require.NoError(t, e.Encode(io.Discard, Window{Rows: rows, Columns: []Column{{"alloc_space", "bytes", gpu.AllocSpace}}}))
+		_, err := e.Encode(io.Discard, Window{Rows: rows, Columns: []Column{{"alloc_space", "bytes", gpu.AllocSpace}}})
+		require.NoError(t, err)
 		most = max(most, len(e.names.texts))
 	}
 	require.GreaterOrEqual(t, most, maxTexts)

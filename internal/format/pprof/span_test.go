@@ -49,6 +49,7 @@ func TestSpansAreLabelsOfSamples(t *testing.T) {
 
 	var window bytes.Buffer
 	var e WindowEncoder
-	require.NoError(t, e.Encode(&window, Window{Rows: p.Rows, Columns: []Column{{"alloc_space", "bytes", gpu.AllocSpace}}}))
+	_, err = e.Encode(&window, Window{Rows: p.Rows, Columns: []Column{{"alloc_space", "bytes", gpu.AllocSpace}}})
+	require.NoError(t, err)
 	require.Equal(t, want, bySpan(t, window.Bytes(), 0))
 }

@@ -55,23 +55,24 @@ const level = 5
 
 // Encode writes a window gzipped. Its samples have no label but the span's: a server
 // makes a series of each value of any other. The same window gives the same bytes.
-func (e *WindowEncoder) Encode(to io.Writer, w Window) error {
+// size is that before compression, which servers limit.
+func (e *WindowEncoder) Encode(to io.Writer, w Window) (size int, err error) {
 	e.build(w)
-	size := e.out.SizeVT()
+	size = e.out.SizeVT()
 	e.raw = slices.Grow(e.raw[:0], size)[:size]
 	if _, err := e.out.MarshalToSizedBufferVT(e.raw); err != nil {
-		return fmt.Errorf("build pprof: %w", err)
+		return 0, fmt.Errorf("build pprof: %w", err)
 	}
 	if e.zip == nil {
 		e.zip, _ = gzip.NewWriterLevel(to, level) // a level that there is
 	} else {
 		e.zip.Reset(to)
 	}
-	_, err := e.zip.Write(e.raw)
+	_, err = e.zip.Write(e.raw)
 	if err := errors.Join(err, e.zip.Close()); err != nil {
-		return fmt.Errorf("write pprof: %w", err)
+		return 0, fmt.Errorf("write pprof: %w", err)
 	}
-	return nil
+	return size, nil
 }
 
 func (e *WindowEncoder) build(w Window) {
