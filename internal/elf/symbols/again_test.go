@@ -43,6 +43,8 @@ func TestStacksHaveNamesOnceTheirTenantHasPaid(t *testing.T) {
 	require.Same(t, first, s.Stack(1, 11, 9), "it was named again a moment ago")
 	*at = at.Add(time.Second)
 	require.Equal(t, "a (libx.so)", s.Stack(1, 11, 9).Folded)
+	require.NotEqual(t, first.Version, s.Stack(1, 11, 9).Version)
+	require.NotZero(t, first.Version, "before it was read at all it was [unknown]")
 }
 
 // The mappings of a process were not read, and then a file of it could not be opened.

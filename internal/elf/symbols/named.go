@@ -26,6 +26,9 @@ const (
 // Named is a stack with the texts that tables show, made once.
 type Named struct {
 	Stack stack.Stack
+	// Version differs from that of the same stack with other names: who keeps the stack of a row reads
+	// it again where the version is another one.
+	Version uint64
 	// Frame and UserFrame are the labels of Stack.Self and Stack.User, Where is Stack.Where
 	// and Folded Stack.Folded.
 	Frame, UserFrame, Where, Folded string

@@ -59,6 +59,7 @@ type Stacks struct {
 	interpreters *recent.Cache[uint64, interpreter]
 	looked       throttle.Allowances[procmaps.Tenant]
 	room         room
+	versions     uint64 // of stacks so far
 	cut          atomic.Uint64
 }
 
@@ -181,6 +182,8 @@ func (s *Stacks) look(e *entry, process uint64, pid uint32, raw stack.Raw) {
 		s.cut.Add(1)
 	}
 	if e.isCut = isCut; !slices.Equal(n.Stack, e.Stack) {
+		s.versions++
+		n.Version = s.versions
 		e.Named = n
 	}
 }

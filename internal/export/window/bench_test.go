@@ -18,7 +18,7 @@ func BenchmarkReading(b *testing.B) {
 		n += 10
 		r.Begin()
 		for i := range uint64(5000) {
-			r.See(profile.RowID{Process: i % 200, StackID: i, Kind: "device"}, held(n, n), func() profile.Row { return profile.Row{} })
+			r.See(profile.RowID{Process: i % 200, StackID: i, Kind: "device"}, held(n, n), 0, func() profile.Row { return profile.Row{} })
 		}
 		r.End()
 	}

@@ -61,6 +61,7 @@ type Recorder struct {
 
 type state struct {
 	row     profile.Row
+	version uint64         // of the row's stack
 	seen    profile.Values // in the present reading
 	sent    profile.Values // part of the windows so far
 	reading uint64         // when it was last read
@@ -82,17 +83,20 @@ func NewRecorder(subject profile.Subject, period, interval time.Duration, start 
 // Begin starts a reading: See is called for every row of it, then End.
 func (r *Recorder) Begin() { r.reading++ }
 
-// See adds one row. full returns the row with its stack and is called for new rows only.
+// See adds one row. version is that of its stack: it differs where the stack has other names than
+// before. full returns the row with its stack and is called for new rows and other versions only.
 // Rows of one reading with the same id are one: before Linux 6.0 cuda_alloc has a row for
 // each context in which a stack allocated.
-func (r *Recorder) See(id profile.RowID, values profile.Values, full func() profile.Row) {
+func (r *Recorder) See(id profile.RowID, values profile.Values, version uint64, full func() profile.Row) {
 	s := r.rows[id]
 	if s == nil {
-		s = &state{row: full(), id: id}
+		s = &state{row: full(), id: id, version: version}
 		if r.Tenant != nil {
 			s.tenant = r.Tenant(s.row.Process)
 		}
 		r.rows[id] = s
+	} else if s.version != version {
+		s.row.Stack, s.version = full().Stack, version
 	}
 	r.back(s)
 	if s.reading != r.reading {

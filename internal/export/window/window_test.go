@@ -11,6 +11,7 @@ import (
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/stack"
 )
 
 var begin = time.Date(2026, 9, 30, 12, 0, 0, 0, time.UTC)
@@ -26,7 +27,7 @@ func held(alloc, inuse int64) profile.Values {
 func read(r *Recorder, values map[uint64]profile.Values) {
 	r.Begin()
 	for stack, v := range values {
-		r.See(profile.RowID{Process: 1, StackID: stack}, v, func() profile.Row { return profile.Row{Thread: uint32(stack)} })
+		r.See(profile.RowID{Process: 1, StackID: stack}, v, 0, func() profile.Row { return profile.Row{Thread: uint32(stack)} })
 	}
 	r.End()
 }
@@ -64,6 +65,31 @@ func TestRowThatEndsWithinAWindowIsInIt(t *testing.T) {
 	read(r, map[uint64]profile.Values{1: held(100, 100)})
 	read(r, nil)
 	require.Equal(t, map[uint32][2]int64{1: {100, 0}}, sums(r.Close(begin.Add(10*time.Second))))
+}
+
+// The names of a stack may be known seconds after its row.
+func TestLaterWindowsHaveTheNamesThatComeLater(t *testing.T) {
+	r := NewRecorder(profile.Memory, 0, 10*time.Second, begin)
+	n, made := int64(0), 0
+	window := func(version uint64, function string) profile.Row {
+		n += 10
+		r.Begin()
+		r.See(profile.RowID{Process: 1, StackID: 1}, held(n, n), version, func() profile.Row {
+			made++
+			return profile.Row{Stack: stack.Stack{{Kind: stack.KindNative, Function: function}}}
+		})
+		r.End()
+		rows := r.Close(begin).Rows
+		require.Len(t, rows, 1)
+		require.EqualValues(t, 10, rows[0].AllocBytes)
+		return rows[0]
+	}
+	require.Equal(t, "0x100", window(1, "0x100").Stack[0].Function)
+	window(1, "0x100")
+	require.Equal(t, 1, made)
+	require.Equal(t, "gemm", window(2, "gemm").Stack[0].Function)
+	window(2, "gemm")
+	require.Equal(t, 2, made)
 }
 
 func TestRowThatWasMissedIsNotCountedAgain(t *testing.T) {
@@ -112,7 +138,7 @@ func TestRowsOfOneIDAreOne(t *testing.T) {
 	reading := func(all ...profile.Values) {
 		r.Begin()
 		for _, v := range all {
-			r.See(id, v, func() profile.Row { return profile.Row{Thread: 1} })
+			r.See(id, v, 0, func() profile.Row { return profile.Row{Thread: 1} })
 		}
 		r.End()
 	}
@@ -180,7 +206,7 @@ func TestATenantLeavesRowsToOthers(t *testing.T) {
 	r := NewRecorder(profile.Memory, 0, 10*time.Second, begin)
 	r.Tenant = func(p profile.Process) procmaps.Tenant { return procmaps.Tenant(p.ID) }
 	see := func(tenant, stack uint64) {
-		r.See(profile.RowID{Process: tenant, StackID: stack}, held(10, 10), func() profile.Row {
+		r.See(profile.RowID{Process: tenant, StackID: stack}, held(10, 10), 0, func() profile.Row {
 			return profile.Row{Process: profile.Process{ID: tenant}}
 		})
 	}

@@ -6,6 +6,7 @@ package recording
 import (
 	"container/list"
 	"iter"
+	"slices"
 	"time"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
@@ -43,6 +44,7 @@ type process struct {
 type recorded struct {
 	id       profile.RowID
 	row      profile.Row
+	version  uint64 // of the row's stack
 	peak     profile.PeakRow
 	process  *process
 	interval int           // when it was seen last
@@ -61,16 +63,22 @@ func (r *Recording) Begin(at time.Time) {
 	}
 }
 
-// See takes in one row. full makes the row with its stack and is called for new
-// rows only. It returns the row and whether it is new or has changed.
-func (r *Recording) See(id profile.RowID, values profile.Values, full func() profile.Row) (profile.Row, bool) {
+// See takes in one row. version is that of its stack: it differs where the stack has other names than
+// before. full makes the row with its stack and is called for new rows and other versions only.
+// It returns the row and whether it is new or has changed.
+func (r *Recording) See(id profile.RowID, values profile.Values, version uint64, full func() profile.Row) (row profile.Row, changed bool) {
 	have := r.rows[id]
-	isNew := have == nil
-	if isNew {
-		have = &recorded{id: id, row: full()}
+	if have == nil {
+		changed = true
+		have = &recorded{id: id, row: full(), version: version}
 		have.process = r.process(have.row.Process)
 		have.process.rows++
 		r.rows[id] = have
+	} else if have.version != version {
+		have.version = version
+		if s := full().Stack; !slices.Equal(s, have.row.Stack) {
+			have.row.Stack, changed = s, true
+		}
 	}
 	r.back(have)
 	have.interval = r.interval
@@ -80,7 +88,7 @@ func (r *Recording) See(id profile.RowID, values profile.Values, full func() pro
 	have.counted = values
 	values = values.Add(have.before)
 	values.AtPeakBytes = have.peak.AtPeakBytes
-	changed := isNew || have.row.Values != values
+	changed = changed || have.row.Values != values
 	have.row.Values = values
 	return have.row, changed
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/stack"
 )
 
 // A row of samples that the kernel forgot and begins again goes on from where it was.
@@ -20,12 +21,39 @@ func TestSamplesThatBeginAgainAddUp(t *testing.T) {
 	for _, samples := range []int64{5, 9, -1, 2, 4, 3, 8} {
 		r.Begin(time.Unix(1, 0))
 		if samples >= 0 {
-			r.See(id, profile.Values{Samples: samples, GILSamples: samples - 1, Nanoseconds: 10 * samples},
+			r.See(id, profile.Values{Samples: samples, GILSamples: samples - 1, Nanoseconds: 10 * samples}, 0,
 				func() profile.Row { return profile.Row{} })
 		}
 		r.End()
 	}
 	require.Equal(t, profile.Values{Samples: 9 + 4 + 8, GILSamples: 8 + 3 + 7, Nanoseconds: 210}, r.Profile().Rows[0].Values)
+}
+
+// The names of a stack may be known seconds after its row.
+func TestARowHasTheNamesThatComeLater(t *testing.T) {
+	r := &Recording{}
+	id, made := profile.RowID{Process: 1, StackID: 2}, 0
+	see := func(version uint64, function string) (changed bool) {
+		r.Begin(time.Unix(1, 0))
+		row, changed := r.See(id, profile.Values{AllocBytes: 10, InuseBytes: 10}, version, func() profile.Row {
+			made++
+			return profile.Row{Stack: stack.Stack{{Kind: stack.KindNative, Function: function}}}
+		})
+		require.Equal(t, function, row.Stack[0].Function)
+		r.End()
+		return changed
+	}
+	require.True(t, see(1, "0x100"))
+	require.False(t, see(1, "0x100"))
+	require.Equal(t, 1, made)
+	require.True(t, see(2, "gemm"))
+	require.False(t, see(2, "gemm"))
+	require.False(t, see(3, "gemm"), "the names are the same")
+	require.Equal(t, 3, made)
+	rows := r.Profile().Rows
+	require.Len(t, rows, 1)
+	require.Equal(t, "gemm", rows[0].Stack[0].Function)
+	require.EqualValues(t, 10, rows[0].AllocBytes)
 }
 
 // What was held at the peak stays when the process has ended.
@@ -36,7 +64,7 @@ func TestThePeakOutlivesItsProcess(t *testing.T) {
 		r.Begin(at.Add(time.Duration(second) * time.Second))
 		for stack, inuse := range rows {
 			values := profile.Values{AllocBytes: 100, AllocObjects: 1, FreedBytes: 100 - inuse, InuseBytes: inuse, PeakBytes: 100}
-			_, changed := r.See(profile.RowID{Process: 1, StackID: stack}, values, func() profile.Row { return profile.Row{Thread: uint32(stack), Kind: "device"} })
+			_, changed := r.See(profile.RowID{Process: 1, StackID: stack}, values, 0, func() profile.Row { return profile.Row{Thread: uint32(stack), Kind: "device"} })
 			require.True(t, changed || stack == 1 && second == 2)
 		}
 		r.End()
@@ -56,7 +84,7 @@ func TestATenantLeavesRowsToOthers(t *testing.T) {
 	const honest, newest = 1 << 40, 1<<40 + 1
 	r := &Recording{Tenant: func(pid uint32) procmaps.Tenant { return procmaps.Tenant(pid) }}
 	see := func(id uint64, tenant uint32, bytes int64) {
-		r.See(profile.RowID{Process: id, StackID: 1, Kind: "device"}, profile.Values{AllocBytes: bytes, AllocObjects: 1, InuseBytes: bytes, InuseObjects: 1},
+		r.See(profile.RowID{Process: id, StackID: 1, Kind: "device"}, profile.Values{AllocBytes: bytes, AllocObjects: 1, InuseBytes: bytes, InuseObjects: 1}, 0,
 			func() profile.Row { return profile.Row{Process: profile.Process{ID: id, PID: tenant}, Kind: "device"} })
 	}
 	has := func(rows []profile.Row, id uint64) bool {
@@ -95,7 +123,7 @@ func TestTenantsWithManyRowsHaveTheSameRoom(t *testing.T) {
 	r.Begin(time.Unix(1, 0))
 	for tenant, n := range []int{MaxGone, MaxGone / 2, 100} {
 		for row := range n {
-			r.See(profile.RowID{Process: uint64(tenant), StackID: uint64(row)}, profile.Values{Calls: 1}, func() profile.Row {
+			r.See(profile.RowID{Process: uint64(tenant), StackID: uint64(row)}, profile.Values{Calls: 1}, 0, func() profile.Row {
 				return profile.Row{Process: profile.Process{ID: uint64(tenant), PID: uint32(tenant)}}
 			})
 		}

@@ -5,6 +5,7 @@ package rows
 import (
 	"errors"
 	"fmt"
+	"hash/maphash"
 
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
 
@@ -73,6 +74,19 @@ func (f *callFields) Values(d datasource.Data) profile.Values {
 }
 
 func (f *callFields) Kernel(d datasource.Data) string { return text(f.kernel, d) }
+
+// kernelSeed is of versions.
+var kernelSeed = maphash.MakeSeed()
+
+func (f *callFields) Version(d datasource.Data, stack uint64) uint64 {
+	if f.kernel == nil {
+		return stack
+	}
+	if name := f.kernel.Get(d); len(name) > 0 {
+		return stack ^ maphash.Bytes(kernelSeed, name)
+	}
+	return stack
+}
 
 // notSeen is shown instead of the stack of a kernel whose launch was not seen.
 const notSeen = "[launch not seen]"

@@ -80,3 +80,6 @@ func (reader) Values(d datasource.Data) profile.Values {
 }
 func (reader) Process(datasource.Data) profile.Process { return profile.Process{} }
 func (reader) Kernel(datasource.Data) string           { return "" }
+func (reader) PID(datasource.Data) uint32              { return 0 }
+
+func (reader) Version(_ datasource.Data, stack uint64) uint64 { return stack }

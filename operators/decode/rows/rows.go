@@ -32,8 +32,13 @@ type Reader interface {
 	ID(datasource.Data) profile.RowID
 	Values(datasource.Data) profile.Values
 	Process(datasource.Data) profile.Process
+	// PID is that of Process.
+	PID(datasource.Data) uint32
 	// Kernel is the name of the kernel that a call launched, "" for other rows.
 	Kernel(datasource.Data) string
+	// Version is that of the stack with the kernel on top, of the version of the stack: the name
+	// of a kernel may be known later than its row.
+	Version(row datasource.Data, stack uint64) uint64
 }
 
 // Source is a data source of rows, and their subject.
@@ -215,9 +220,8 @@ func bindProcessAlone(ds datasource.DataSource) (processFields, error) {
 
 func (f *processFields) Process(d datasource.Data) profile.Process {
 	id, _ := number(f.id, d)
-	pid, _ := number(f.pid, d)
 	p := profile.Process{
-		ID: id, PID: uint32(pid), Comm: text(f.comm, d),
+		ID: id, PID: f.PID(d), Comm: text(f.comm, d),
 		Namespace: text(f.namespace, d), Pod: text(f.pod, d), Container: text(f.container, d),
 		Node: text(f.node, d), Workload: text(f.workload, d), Labels: text(f.labels, d),
 	}
@@ -227,8 +231,15 @@ func (f *processFields) Process(d datasource.Data) profile.Process {
 	return p
 }
 
+func (f *processFields) PID(d datasource.Data) uint32 {
+	pid, _ := number(f.pid, d)
+	return uint32(pid)
+}
+
 // Kernel: most rows have none.
 func (*processFields) Kernel(datasource.Data) string { return "" }
+
+func (*processFields) Version(_ datasource.Data, stack uint64) uint64 { return stack }
 
 // span fills the fields of a row's span.
 func (f *processFields) span(id *profile.RowID, d datasource.Data) {

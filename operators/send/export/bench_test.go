@@ -111,7 +111,7 @@ func (n *busy) window() window.Window {
 		for i := range n.rows {
 			r := &n.rows[i]
 			r.AllocBytes, r.AllocObjects = r.AllocBytes+4096, r.AllocObjects+1
-			n.recorder.See(profile.RowID{Process: r.Process.ID, StackID: uint64(i), Kind: r.Kind, Device: r.Device}, r.Values, func() profile.Row { return *r })
+			n.recorder.See(profile.RowID{Process: r.Process.ID, StackID: uint64(i), Kind: r.Kind, Device: r.Device}, r.Values, 0, func() profile.Row { return *r })
 		}
 		n.recorder.End()
 	}

@@ -229,11 +229,11 @@ func (i *instance) rows(all datasource.DataArray, now time.Time) {
 	for n := range all.Len() {
 		d := all.Get(n)
 		id := i.source.ID(d)
-		i.recorder.See(id, i.source.Values(d), func() profile.Row {
-			process := i.source.Process(d)
+		named := i.stacks.Stack(id.Process, i.source.PID(d), id.StackID)
+		i.recorder.See(id, i.source.Values(d), i.source.Version(d, named.Version), func() profile.Row {
 			return profile.Row{
-				Process: process,
-				Stack:   rows.Stack(id, i.source.Kernel(d), i.stacks.Stack(process.ID, process.PID, id.StackID).Stack),
+				Process: i.source.Process(d),
+				Stack:   rows.Stack(id, i.source.Kernel(d), named.Stack),
 				Kind:    id.Kind, Device: id.Device, Thread: id.Thread, Span: id.Span,
 			}
 		})

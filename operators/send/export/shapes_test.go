@@ -44,7 +44,7 @@ func TestEachValueOfAProfileIsInAWindow(t *testing.T) {
 				values++
 				r := window.NewRecorder(subject, time.Second, time.Second, time.Now())
 				r.Begin()
-				r.See(profile.RowID{Process: 1}, v, func() profile.Row { return row })
+				r.See(profile.RowID{Process: 1}, v, 0, func() profile.Row { return row })
 				r.End()
 				require.Len(t, r.Close(time.Now()).Rows, 1, "%v: %+v", subject, v)
 			}

@@ -69,11 +69,11 @@ func (i *instance) bindRows(gc operators.GadgetContext, ds datasource.DataSource
 		known.Begin(now)
 		for _, r := range reading.Read(source, all) {
 			id, d := r.ID, r.Data
-			known.See(id, r.Values, func() profile.Row {
-				process := source.Process(d)
+			named := stacks.Stack(id.Process, source.PID(d), id.StackID)
+			known.See(id, r.Values, source.Version(d, named.Version), func() profile.Row {
 				return profile.Row{
-					Process: process, Kind: id.Kind, Device: id.Device,
-					Stack: rows.Stack(id, source.Kernel(d), stacks.Stack(process.ID, process.PID, id.StackID).Stack),
+					Process: source.Process(d), Kind: id.Kind, Device: id.Device,
+					Stack: rows.Stack(id, source.Kernel(d), named.Stack),
 				}
 			})
 		}

@@ -22,7 +22,7 @@ func TestAKernelsNameIsKeptInItsRow(t *testing.T) {
 	caller := stack.Stack{{Kind: stack.KindPython, Function: "f", File: "/a/m.py", Line: 3}}
 	var known recording.Recording
 	see := func(id profile.RowID, kernel string, s stack.Stack) {
-		known.See(id, profile.Values{Calls: 1}, func() profile.Row { return profile.Row{Kind: id.Kind, Stack: rows.Stack(id, kernel, s)} })
+		known.See(id, profile.Values{Calls: 1}, 0, func() profile.Row { return profile.Row{Kind: id.Kind, Stack: rows.Stack(id, kernel, s)} })
 	}
 	known.Begin(time.Now())
 	see(profile.RowID{Kind: "launch"}, "gemm", caller)

@@ -269,14 +269,15 @@ func (i *instance) rows(gc operators.GadgetContext, source rows.Reader, all data
 	var current []profile.Row // for the driver
 	for _, r := range i.reading.Read(source, all) {
 		id, d := r.ID, r.Data
-		row, changed := i.recorder.See(id, r.Values, func() profile.Row {
+		named := i.stacks.Stack(id.Process, source.PID(d), id.StackID)
+		row, changed := i.recorder.See(id, r.Values, source.Version(d, named.Version), func() profile.Row {
 			process := source.Process(d)
 			if i.snapshots != nil {
 				i.processes[process.ID] = process
 			}
 			return profile.Row{
 				Process: process,
-				Stack:   rows.Stack(id, source.Kernel(d), i.stacks.Stack(process.ID, process.PID, id.StackID).Stack),
+				Stack:   rows.Stack(id, source.Kernel(d), named.Stack),
 				Kind:    id.Kind, Device: id.Device, Thread: id.Thread, Span: id.Span,
 			}
 		})

@@ -163,7 +163,7 @@ func (f *Feed) rows(s *table, now time.Time) {
 			f.spans.See(id, row)
 		}
 		if f.recorder != nil {
-			f.recorder.See(id, values, func() profile.Row {
+			f.recorder.See(id, values, s.version(d), func() profile.Row {
 				p := s.stack(d)
 				f.remember(id.StackID, p)
 				row.Stack = rows.Leaf(s.source.Kernel(d), p.stack)

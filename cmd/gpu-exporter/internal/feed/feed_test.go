@@ -28,7 +28,7 @@ type daemon struct {
 	sent   []*api.GadgetEvent // since the instance began
 	fields map[string]datasource.FieldAccessor
 
-	namespace, pod string // in rows
+	namespace, pod, stack, span string // in rows
 }
 
 var counters = []string{"alloc_bytes", "alloc_objects", "freed_bytes", "freed_objects", "implicit_bytes",
@@ -36,7 +36,7 @@ var counters = []string{"alloc_bytes", "alloc_objects", "freed_bytes", "freed_ob
 
 func newDaemon(t testing.TB) *daemon {
 	t.Helper()
-	d := &daemon{t: t, fields: map[string]datasource.FieldAccessor{}}
+	d := &daemon{t: t, stack: "<module> (serve.py:3); grow (cache.py:88)", fields: map[string]datasource.FieldAccessor{}}
 	gc := gadgetcontext.New(t.Context(), "cuda_alloc")
 	add := func(kind datasource.Type, name string, fields map[string]api.Kind) datasource.DataSource {
 		ds, err := gc.RegisterDataSource(kind, name)
@@ -103,7 +103,8 @@ func (d *daemon) allocated(bytes uint64) {
 	require.NoError(d.t, d.fields["allocs/kind"].PutString(row, "device"))
 	require.NoError(d.t, d.fields["allocs/namespace"].PutString(row, d.namespace))
 	require.NoError(d.t, d.fields["allocs/podName"].PutString(row, d.pod))
-	require.NoError(d.t, d.fields["allocs/stack"].PutString(row, "<module> (serve.py:3); grow (cache.py:88)"))
+	require.NoError(d.t, d.fields["allocs/stack"].PutString(row, d.stack))
+	require.NoError(d.t, d.fields["allocs/span_id"].PutString(row, d.span))
 	for _, name := range counters {
 		v := bytes
 		if name[:5] == "freed" || name[:5] == "impli" {
@@ -159,6 +160,7 @@ type sender struct {
 	alloc, inuse int64
 	ooms         int
 	stack        string
+	span         profile.Span
 }
 
 func (*sender) Interval() time.Duration            { return time.Second }
@@ -169,7 +171,7 @@ func (s *sender) Put(w window.Window) {
 	for _, r := range w.Rows {
 		s.alloc += r.AllocBytes
 		s.inuse += r.InuseBytes
-		s.stack = r.Stack.Folded()
+		s.stack, s.span = r.Stack.Folded(), r.Span
 	}
 }
 
@@ -189,6 +191,23 @@ func TestEarlierCountsAreNotSent(t *testing.T) {
 	require.EqualValues(t, 500, s.alloc)
 	require.EqualValues(t, 1500, s.inuse, "levels are as of now")
 	require.Equal(t, "<module> (serve.py:3); grow (cache.py:88)", s.stack)
+}
+
+// A daemon knows the names of a library seconds after the row.
+func TestNamesThatComeLaterAreSent(t *testing.T) {
+	d, f, s, now := setup(t, true)
+	d.stack = "0x100"
+	d.allocated(100)
+	c := d.attach(f, now)
+	d.allocated(200)
+	c.next(now.Add(2 * time.Second))
+	require.Equal(t, "0x100", s.stack)
+	d.stack = "gemm (libx.so)"
+	d.allocated(300)
+	c.next(now.Add(4 * time.Second))
+	require.Equal(t, "gemm (libx.so)", s.stack)
+	require.EqualValues(t, 300, s.alloc)
+	require.Equal(t, "gemm (libx.so)", f.Stack(0, 0, 9).Stack.Folded(), "of refused allocations too")
 }
 
 func TestEverythingOfANewInstanceIsSent(t *testing.T) {

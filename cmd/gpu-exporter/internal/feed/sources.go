@@ -4,6 +4,7 @@ package feed
 
 import (
 	"fmt"
+	"hash/maphash"
 	"math"
 	"time"
 
@@ -112,6 +113,15 @@ func (t *table) check() error {
 func (t *table) stack(d datasource.Data) parsed {
 	text, _ := t.text.String(d)
 	return t.feed.cfg.Texts.parse(text)
+}
+
+// textSeed is of versions of stacks.
+var textSeed = maphash.MakeSeed()
+
+// version of the stack: a daemon may have other names for it later. A text of kilobytes is hashed faster than it is
+// copied, or found among others.
+func (t *table) version(d datasource.Data) uint64 {
+	return t.source.Version(d, maphash.Bytes(textSeed, t.text.Get(d)))
 }
 
 // ooms are events: each one counts.
