@@ -156,7 +156,7 @@ func (f *Feed) rows(s *table, now time.Time) {
 	for n := range s.packet.Len() {
 		d := s.packet.Get(n)
 		id, values := s.source.ID(d), s.source.Values(d)
-		row := profile.Row{Process: f.process(s.source.Process(d)), Kind: id.Kind, Device: id.Device, Thread: id.Thread, Values: values}
+		row := profile.Row{Process: f.process(s.source.Process(d)), Kind: id.Kind, Device: id.Device, Thread: id.Thread, Span: id.Span, Values: values}
 		all = append(all, row)
 		named[row.Process.ID] = row.Process
 		if s.source.Subject == profile.Memory && f.cfg.Store != nil {

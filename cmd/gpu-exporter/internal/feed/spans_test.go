@@ -5,6 +5,7 @@ package feed
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -27,6 +28,17 @@ func (d *daemon) inSpans(spans map[string]uint64) {
 		p.Append(row)
 	}
 	d.emit("allocs", p)
+}
+
+// As those that a node sends itself.
+func TestProfilesHaveTheirSpans(t *testing.T) {
+	d, f, s, now := setup(t, true)
+	d.span = "00000000000000a1"
+	d.allocated(100)
+	c := d.attach(f, now)
+	d.allocated(200)
+	c.next(now.Add(2 * time.Second))
+	require.Equal(t, "00000000000000a1", s.span.String())
 }
 
 // A daemon removes the rows of spans that have ended, while their process runs.
