@@ -95,8 +95,10 @@ type Row struct {
 
 // Profile is a snapshot. Rows are sorted and unique; treat them as read-only.
 type Profile struct {
-	Time    time.Time
-	Subject Subject
+	// Time is when the values were read, and Duration since when they count; 0: unknown.
+	Time     time.Time
+	Duration time.Duration
+	Subject  Subject
 	// Period is the time between two samples; 0 for memory.
 	Period time.Duration
 	Rows   []Row

@@ -55,6 +55,7 @@ func build(p *gpu.Profile) (*profile.Profile, error) {
 	if !p.Time.IsZero() {
 		b.out.TimeNanos = p.Time.UnixNano()
 	}
+	b.out.DurationNanos = p.Duration.Nanoseconds()
 	if p.Subject != gpu.Memory {
 		t := p.Subject.Default()
 		b.out.PeriodType = &profile.ValueType{Type: t.String(), Unit: t.Unit()}
@@ -249,6 +250,7 @@ func Decode(r io.Reader) (*gpu.Profile, error) {
 	}
 	p := gpu.New(time.Unix(0, in.TimeNanos), rows)
 	p.Notes = in.Comments
+	p.Duration = time.Duration(in.DurationNanos)
 	if p.Subject = subject; subject != gpu.Memory {
 		p.Period = time.Duration(in.Period)
 	}

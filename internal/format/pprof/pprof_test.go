@@ -50,6 +50,7 @@ func TestDecodeGivesBackWhatTheFormatHolds(t *testing.T) {
 
 		require.Len(t, got.Rows, len(p.Rows), name)
 		require.True(t, p.Time.Equal(got.Time), name)
+		require.Equal(t, p.Duration, got.Duration, name)
 		require.Equal(t, p.Notes, got.Notes, name)
 		for i, want := range p.Rows {
 			row := got.Rows[i]
@@ -148,7 +149,7 @@ func TestTimeIsSamplesAndNanoseconds(t *testing.T) {
 	}
 	for subject, unit := range map[gpu.Subject]string{gpu.CPU: "cpu", gpu.Wall: "wall"} {
 		p := gpu.New(time.Unix(1, 0), []gpu.Row{row})
-		p.Subject, p.Period = subject, 10*time.Millisecond
+		p.Subject, p.Period, p.Duration = subject, 10*time.Millisecond, 3*time.Second
 		var b bytes.Buffer
 		require.NoError(t, Encode(&b, p))
 		raw, err := profile.Parse(bytes.NewReader(b.Bytes()))
@@ -156,6 +157,7 @@ func TestTimeIsSamplesAndNanoseconds(t *testing.T) {
 		require.Equal(t, unit, raw.DefaultSampleType)
 		require.Equal(t, profile.ValueType{Type: unit, Unit: "nanoseconds"}, *raw.PeriodType)
 		require.EqualValues(t, 10_000_000, raw.Period)
+		require.EqualValues(t, 3_000_000_000, raw.DurationNanos)
 		require.Equal(t, []int64{3, 30_000_000}, raw.Sample[0].Value)
 		require.NotContains(t, raw.Sample[0].Label, "device")
 		back, err := Decode(bytes.NewReader(b.Bytes()))

@@ -27,6 +27,7 @@ type Recording struct {
 	Tenant func(pid uint32) procmaps.Tenant
 
 	At        time.Time // of the latest interval
+	began     time.Time // the first one
 	interval  int
 	rows      map[profile.RowID]*recorded
 	processes map[uint64]*process                         // with rows
@@ -56,7 +57,9 @@ type recorded struct {
 
 // Begin starts an interval: every row of it is given to See, then End is called.
 func (r *Recording) Begin(at time.Time) {
-	r.At = at
+	if r.At = at; r.began.IsZero() {
+		r.began = at
+	}
 	r.interval++
 	if r.rows == nil {
 		r.rows, r.processes, r.gone = map[profile.RowID]*recorded{}, map[uint64]*process{}, throttle.Queues[procmaps.Tenant, *recorded]{}
@@ -134,13 +137,14 @@ func (r *Recording) memory() iter.Seq2[*profile.PeakRow, *profile.Row] {
 // Peaks are the moments at which processes held the most.
 func (r *Recording) Peaks() []profile.Peak { return r.peaks.All() }
 
-// Profile is everything recorded so far.
+// Profile is everything recorded so far, from the first to the latest interval.
 func (r *Recording) Profile() *profile.Profile {
 	rows := make([]profile.Row, 0, len(r.rows))
 	for _, have := range r.rows {
 		rows = append(rows, have.row)
 	}
 	p := profile.New(r.At, rows)
+	p.Duration = r.At.Sub(r.began)
 	for _, peak := range r.peaks.All() {
 		p.Notes = append(p.Notes, peak.String())
 	}

@@ -50,6 +50,9 @@ func TestARowHasTheNamesThatComeLater(t *testing.T) {
 	require.False(t, see(2, "gemm"))
 	require.False(t, see(3, "gemm"), "the names are the same")
 	require.Equal(t, 3, made)
+	r.Begin(time.Unix(31, 0))
+	r.End()
+	require.Equal(t, 30*time.Second, r.Profile().Duration, "from the first reading to the last")
 	rows := r.Profile().Rows
 	require.Len(t, rows, 1)
 	require.Equal(t, "gemm", rows[0].Stack[0].Function)

@@ -46,7 +46,7 @@ func (i *instance) whole(p *profile.Profile) *profile.Profile {
 		return p
 	}
 	whole := profile.New(p.Time, append(slices.Clone(p.Rows), i.driver.Rows()...))
-	whole.Notes = p.Notes
+	whole.Duration, whole.Notes = p.Duration, p.Notes
 	return whole
 }
 

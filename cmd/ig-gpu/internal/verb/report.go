@@ -88,7 +88,7 @@ func report(w io.Writer, path string, o reportOptions) error {
 			layer = profile.Torch
 		}
 		rows := slices.DeleteFunc(slices.Clone(p.Rows), func(r profile.Row) bool { return profile.LayerOf(r.Kind) != layer })
-		p = &profile.Profile{Time: p.Time, Subject: p.Subject, Period: p.Period, Rows: rows, Notes: p.Notes}
+		p = &profile.Profile{Time: p.Time, Duration: p.Duration, Subject: p.Subject, Period: p.Period, Rows: rows, Notes: p.Notes}
 	}
 	kind, err := sampleType(p, o)
 	if err != nil {
