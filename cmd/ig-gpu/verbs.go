@@ -29,7 +29,9 @@ func verbConfig(runtime *runner.Runtime, terminal *console.Terminal) verb.Config
 			LoadSleepable: this.LoadSleepable, HasContainers: containers.HasRuntime,
 			HasMulti: func() bool { return features.HaveBPFLinkUprobeMulti() == nil },
 			OpenNVML: func() (nvml.Library, error) { return nvml.Open("") },
-			OpenGPUs: func() (nvml.Library, error) { return nvml.OpenAll("", nvml.BridgePins, nvml.SysFS, host.HostProcFs) },
+			OpenGPUs: func() (nvml.Library, error) {
+				return nvml.OpenAll("", nvml.BridgePins(host.HostRoot), nvml.SysFS, host.HostProcFs)
+			},
 		},
 	}
 }

@@ -160,7 +160,7 @@ func gpus(store *metrics.Store) func(string) metrics.Source {
 
 // library opens NVML at path, or where the loader finds it, or Inspektor Gadget's bridge to it, and AMD's driver.
 func library(path string) (nvml.Library, error) {
-	return nvml.OpenAll(path, nvml.BridgePins, nvml.SysFS, host.HostProcFs)
+	return nvml.OpenAll(path, nvml.BridgePins(host.HostRoot), nvml.SysFS, host.HostProcFs)
 }
 
 func anyLibrary() (nvml.Library, error) { return library("") }

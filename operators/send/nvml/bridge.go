@@ -16,13 +16,22 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 )
 
-const (
-	// BridgePins is where Inspektor Gadget's bridge to the GPU pins its maps.
-	BridgePins = maps.DefaultPinDir
-	// bridgeStale is the age at which the bridge's data is ignored. It writes ten
-	// times a second by default.
-	bridgeStale = 10 * time.Second
-)
+// bridgeStale is the age at which the bridge's data is ignored. It writes ten times a
+// second by default.
+const bridgeStale = 10 * time.Second
+
+// BridgePins returns the directory in which Inspektor Gadget's bridge to the GPU pins its
+// maps: that of the host, whose file system is at root. Each mount of the file system of
+// eBPF has pins of its own, and a container's /sys/fs/bpf may be another one than the
+// host's. If there are no pins below root, it is /sys/fs/bpf here: Inspektor Gadget's own
+// container has the host's there, and not below root.
+func BridgePins(root string) string {
+	pins := filepath.Join(root, maps.DefaultPinDir)
+	if _, err := os.Stat(filepath.Join(pins, maps.MapNameMeta)); err != nil {
+		return maps.DefaultPinDir
+	}
+	return pins
+}
 
 // OpenAny opens NVML at path or where the loader finds it. Without a path it falls back
 // to the maps that Inspektor Gadget's GPU bridge has pinned in directory pins: a daemon

@@ -82,6 +82,19 @@ func metricNames() (all []string) {
 	return all
 }
 
+// A container may have the host's maps below the host's root, or at their own place only,
+// as Inspektor Gadget's has.
+func TestThePinsOfTheHost(t *testing.T) {
+	host := t.TempDir()
+	require.Equal(t, "/sys/fs/bpf", BridgePins(host))
+	pins := filepath.Join(host, "sys/fs/bpf")
+	require.NoError(t, os.MkdirAll(pins, 0o700))
+	require.Equal(t, "/sys/fs/bpf", BridgePins(host), "without maps")
+	require.NoError(t, os.WriteFile(filepath.Join(pins, maps.MapNameMeta), nil, 0o600))
+	require.Equal(t, pins, BridgePins(host))
+	require.Equal(t, "/sys/fs/bpf", BridgePins("/"))
+}
+
 func TestNoBridge(t *testing.T) {
 	_, err := OpenBridge(t.TempDir())
 	require.ErrorIs(t, err, fs.ErrNotExist)

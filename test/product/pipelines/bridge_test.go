@@ -30,13 +30,18 @@ func device(pid int, used uint64) bridge.GPUs {
 	}
 }
 
-// beside runs a shell command with the bridge's pinned maps, an empty store of images,
-// and its own process instead of process 1, whose namespaces a virtual machine may not
-// let us read.
+// beside runs a shell command with the bridge's pinned maps at the place where it pins them.
 func beside(t *testing.T, pins, text string) *bufio.Scanner {
 	t.Helper()
-	cmd := exec.Command("unshare", "--mount", "sh", "-ec", fmt.Sprintf(
-		"mount --bind %s /sys/fs/bpf; mount --bind /proc/$$ /proc/1; mkdir -p /var/lib/ig; mount -t tmpfs none /var/lib/ig; %s", pins, text))
+	return alone(t, fmt.Sprintf("mount --bind %s /sys/fs/bpf; %s", pins, text))
+}
+
+// alone runs a shell command with mounts of its own, an empty store of images, and its own
+// process instead of process 1, whose namespaces a virtual machine may not let us read.
+func alone(t *testing.T, text string) *bufio.Scanner {
+	t.Helper()
+	cmd := exec.Command("unshare", "--mount", "sh", "-ec",
+		"mount --bind /proc/$$ /proc/1; mkdir -p /var/lib/ig; mount -t tmpfs none /var/lib/ig; "+text)
 	cmd.Dir, cmd.Stderr = "../../..", os.Stderr
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
@@ -99,11 +104,27 @@ func TestDriver(t *testing.T) {
 // Without NVML, cuda_alloc uses the bridge to show which part of the driver's count its
 // stacks explain.
 func TestDriverMemoryByTheBridge(t *testing.T) {
+	explainedByTheBridge(t, func(pins, run string) *bufio.Scanner { return beside(t, pins, "exec "+run) })
+}
+
+// In a container, as the chart starts it: the host's file system is at HOST_ROOT, and the
+// file system of eBPF at /sys/fs/bpf is the container's own, without pins.
+func TestDriverMemoryByTheBridgeOfTheHost(t *testing.T) {
+	host := t.TempDir()
+	explainedByTheBridge(t, func(pins, run string) *bufio.Scanner {
+		return alone(t, fmt.Sprintf("mount --rbind / %[1]s; mount --bind %[2]s %[1]s/sys/fs/bpf; mount -t bpf none /sys/fs/bpf; HOST_ROOT=%[1]s exec %[3]s",
+			host, pins, run))
+	})
+}
+
+// explainedByTheBridge runs cuda_alloc where start does, with the bridge's maps pinned in pins.
+func explainedByTheBridge(t *testing.T, start func(pins, run string) *bufio.Scanner) {
+	t.Helper()
 	address := loopback.FreeAddress(t)
 	w := startWorkload(t)
 	pid := w.PID()
 	pins, _ := bridge.Start(t, device(pid, 64*mib))
-	lines := beside(t, pins, fmt.Sprintf("exec bin/ig-gpu run cuda_alloc --host --pid %d -o json --metrics-listen %s", pid, address))
+	lines := start(pins, fmt.Sprintf("bin/ig-gpu run cuda_alloc --host --pid %d -o json --metrics-listen %s", pid, address))
 	for lines.Scan() && !strings.Contains(lines.Text(), `"status":"attached"`) {
 	}
 	go func() {
