@@ -304,6 +304,10 @@ func requireEnd(t *testing.T, s *server, world *world) {
 		got, err := s.query(`count(gpu_memory_inuse_bytes{process_pid="20"}) or count(mem_alloc_bytes_total{pid="20"})`)
 		return err == nil && len(got) == 0
 	}, 20*time.Second, 500*time.Millisecond, "series of an ended process go on")
+	require.Eventually(t, func() bool {
+		got, err := s.query(`ALERTS{alertname="GPUOutOfMemory",alertstate="firing",process_pid="20"}`)
+		return err == nil && len(got) == 1
+	}, 20*time.Second, 500*time.Millisecond, "its refusal, which a scrape saw with its end, does not alert")
 	got, err := s.query(`count(gpu_memory_inuse_bytes{process_pid="10"})`)
 	require.NoError(t, err)
 	require.NotEmpty(t, got)

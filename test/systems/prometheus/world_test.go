@@ -123,7 +123,9 @@ func (w *world) run(t *testing.T, long time.Duration) {
 	time.Sleep(3 * time.Second) // the last step is scraped
 }
 
+// end ends the second process, within a second of a refusal.
 func (w *world) end() {
+	w.rows.Failed(metrics.Series{Process: second, Kind: "device"}, 1<<30)
 	w.ended = true
 	w.advance()
 }
