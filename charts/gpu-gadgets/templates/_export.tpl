@@ -9,12 +9,6 @@
 {{- if .metrics.compat }}
 - --metrics-compat
 {{- end }}
-{{- with .metrics.idleHolders }}
-- --metrics-idle-holders={{ . }}
-{{- end }}
-{{- with .metrics.frozen }}
-- --metrics-frozen={{ . }}
-{{- end }}
 {{- with .metrics.otlpEndpoint }}
 - {{ printf "--metrics-otlp-endpoint=%s" . | quote }}
 - --metrics-interval={{ $.root.Values.metrics.interval }}
@@ -29,6 +23,15 @@ reports AMD's, because it has the rows that explain the memory of their processe
 {{- $gpus = "amd" }}
 {{- end }}
 - --metrics-nvml={{ $gpus }}
+{{- /* So are idle and frozen processes, which are found in what the driver counts and in rows of memory. */}}
+{{- if or (ne $gpus "off") (has $.key (list "cudaAlloc" "hipAlloc")) }}
+{{- with .metrics.idleHolders }}
+- --metrics-idle-holders={{ . }}
+{{- end }}
+{{- with .metrics.frozen }}
+- --metrics-frozen={{ . }}
+{{- end }}
+{{- end }}
 {{- end }}
 {{- end -}}
 

@@ -121,7 +121,7 @@ func Own(cfg Config) []operators.DataOperator {
 		sink.New(sink.Config{Driver: driver, Dump: cfg.Stacks, Tenant: maps.Tenant}),
 		live.New(live.Config{Console: cfg.Console, Tenant: maps.Tenant}),
 		metrics.New(metrics.Config{ProcFS: host.HostProcFs, Queues: queues, Store: store, NVML: gpus(store),
-			Driver: nvml.Memory(anyLibrary), Sources: []metrics.Source{progress, rules}}),
+			Driver: counted, Sources: []metrics.Source{progress, rules}}),
 		ooms.NewOperator(),
 		objects.New(nil),
 		export.New(export.Config{Register: export.Publish(queues), GPUs: uuids, IsDaemon: cfg.IsDaemon, Tenant: maps.Tenant}),
@@ -163,7 +163,10 @@ func library(path string) (nvml.Library, error) {
 	return nvml.OpenAll(path, nvml.BridgePins(host.HostRoot), nvml.SysFS, host.HostProcFs)
 }
 
-func anyLibrary() (nvml.Library, error) { return library("") }
+// counted makes what the driver of these GPUs counts by process.
+func counted(path string) func() map[uint32]int64 {
+	return nvml.Memory(func() (nvml.Library, error) { return library(path) })
+}
 
 // uuids identify the GPU in profiles.
 func uuids() (export.GPUs, error) {
@@ -185,5 +188,5 @@ func health() (ranks.GPUs, error) {
 
 // driver is read for --driver-memory of files.
 func driver() sink.Driver {
-	return nvml.NewFrames(anyLibrary, nvml.ProcFS(host.HostProcFs))
+	return nvml.NewFrames(func() (nvml.Library, error) { return library("") }, nvml.ProcFS(host.HostProcFs))
 }

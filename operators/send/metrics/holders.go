@@ -21,8 +21,8 @@ import (
 // (package holder). Each scrape and push reads their state.
 type idleHolders struct {
 	store *Store
-	// driver returns what NVIDIA's driver counts by process, with those from before attach,
-	// too; nil: only rows are known.
+	// driver returns what the driver counts by process, with those from before attach, too;
+	// nil: only rows are known.
 	driver func() map[uint32]int64
 
 	mu      sync.Mutex

@@ -3,12 +3,14 @@
 package metrics
 
 import (
+	"cmp"
 	"fmt"
 	"os/exec"
 	"syscall"
 	"testing"
 	"time"
 
+	apihelpers "github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api-helpers"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/holder"
@@ -60,6 +62,40 @@ func TestIdleHoldersAreReported(t *testing.T) {
 
 	require.NoError(t, sleep.Process.Signal(syscall.SIGCONT))
 	require.Empty(t, reported(), "an idle process whose parent is there is none")
+}
+
+// The driver's count is of the GPUs of which there are metrics: with several programs on a node,
+// one reports a process.
+func TestIdleHoldersAreOfTheGPUsAskedFor(t *testing.T) {
+	for choice, want := range map[string]string{"auto": "any", "amd": "amd", "/lib/libnvidia-ml.so.1": "/lib/libnvidia-ml.so.1", "off": ""} {
+		o := New(Config{Driver: func(path string) func() map[uint32]int64 {
+			return func() map[uint32]int64 {
+				require.Equal(t, want, cmp.Or(path, "any"), choice)
+				return map[uint32]int64{4711: 1}
+			}
+		}})
+		global := apihelpers.ToParamDescs(o.GlobalParams()).ToParams()
+		for key, value := range map[string]string{paramNVML: choice, paramHolders: "30m", paramFrozen: "5m"} {
+			require.NoError(t, global.Get(key).Set(value))
+		}
+		require.NoError(t, o.Init(global))
+		n := 0
+		for _, source := range o.sources {
+			var driver func() map[uint32]int64
+			switch s := source.(type) {
+			case *idleHolders:
+				driver = s.driver
+			case *frozenProcesses:
+				driver = s.driver
+			default:
+				continue
+			}
+			n++
+			holders, _ := holdersOf(&Store{}, driver)
+			require.Equal(t, want != "", holders[4711] != nil, choice)
+		}
+		require.Equal(t, 2, n)
+	}
 }
 
 func TestIdleHoldersAreOffUnlessAsked(t *testing.T) {

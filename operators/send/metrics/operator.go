@@ -75,10 +75,11 @@ type Config struct {
 	// Queues are the exporters whose state is published.
 	Queues *exporters.Registry
 	// NVML makes the source of the metrics of the GPUs themselves, which opens the
-	// library at path; "": as found by the loader.
+	// library at path; "": as found by the loader. May be nil.
 	NVML func(path string) Source
-	// Driver returns the bytes that NVIDIA's driver counts now by process; may be nil.
-	Driver func() map[uint32]int64
+	// Driver makes the function that returns the bytes that the driver of these GPUs counts
+	// now by process; may be nil.
+	Driver func(path string) func() map[uint32]int64
 	// Sources are additional metrics that are always published.
 	Sources []Source
 	// Store has the counters; created if nil.
@@ -131,21 +132,37 @@ func (o *Operator) Init(p *params.Params) error {
 	}
 	o.settings, o.bad = parse(value)
 	o.sources = append(slices.Clone(o.cfg.Sources), &idleContexts{store: o.cfg.Store})
+	gpus, driver := o.gpus(value(paramNVML))
 	if o.settings.idle > 0 {
-		o.sources = append(o.sources, &idleHolders{store: o.cfg.Store, driver: o.cfg.Driver,
+		o.sources = append(o.sources, &idleHolders{store: o.cfg.Store, driver: driver,
 			tracker: holder.Tracker{ProcFS: o.cfg.ProcFS, After: o.settings.idle}})
 	}
 	if o.settings.frozen > 0 {
-		o.sources = append(o.sources, &frozenProcesses{store: o.cfg.Store, driver: o.cfg.Driver,
+		o.sources = append(o.sources, &frozenProcesses{store: o.cfg.Store, driver: driver,
 			standstill: frozen.Standstill{ProcFS: o.cfg.ProcFS, After: o.settings.frozen}})
 	}
-	if library := value(paramNVML); o.cfg.NVML != nil && library != nvmlOff {
-		if library == nvmlAuto {
-			library = ""
-		}
-		o.sources = append(o.sources, o.cfg.NVML(library))
+	if gpus != nil {
+		o.sources = append(o.sources, gpus)
 	}
 	return nil
+}
+
+// gpus returns the metrics of the GPUs that --metrics-nvml chooses, and what their driver counts by
+// process; nil without.
+func (o *Operator) gpus(choice string) (source Source, driver func() map[uint32]int64) {
+	switch choice {
+	case nvmlOff:
+		return nil, nil
+	case nvmlAuto:
+		choice = ""
+	}
+	if o.cfg.NVML != nil {
+		source = o.cfg.NVML(choice)
+	}
+	if o.cfg.Driver != nil {
+		driver = o.cfg.Driver(choice)
+	}
+	return source, driver
 }
 
 // InstantiateDataOperator takes part where the gadget runs, not at its client; and on
