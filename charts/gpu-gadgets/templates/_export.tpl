@@ -3,6 +3,10 @@
 {{- define "gpu-gadgets.metricsArgs" -}}
 {{- with .root.Values -}}
 - --metrics-listen=:{{ $.port }}
+{{- if .metrics.tlsSecret }}
+- --metrics-listen-cert=/etc/gpu-gadgets/metrics-tls/tls.crt
+- --metrics-listen-key=/etc/gpu-gadgets/metrics-tls/tls.key
+{{- end }}
 {{- with .cluster }}
 - {{ printf "--metrics-cluster=%s" . | quote }}
 {{- end }}
@@ -133,11 +137,19 @@ reports AMD's, because it has the rows that explain the memory of their processe
 {{- if or .Values.pyroscope.url .Values.otlp.endpoint .Values.metrics.otlpEndpoint .Values.metrics.compat .Values.cluster }}
 {{- fail "mode daemon: set export destinations in the daemon's configuration, inspektor-gadget.config.operator.export and .metrics (see values-daemon.yaml), not in cluster, pyroscope, otlp, metrics.otlpEndpoint or metrics.compat" }}
 {{- end }}
+{{- if .Values.metrics.tlsSecret }}
+{{- fail "mode daemon: metrics.tlsSecret is for the pods of mode run; the daemon has inspektor-gadget.config.operator.metrics.metrics-listen-cert" }}
+{{- end }}
 {{- if and $ig.enabled (hasPrefix "ghcr.io/inspektor-gadget/" (dig "image" "repository" "ghcr.io/inspektor-gadget/" $ig)) }}
 {{- fail "mode daemon: inspektor-gadget.image is Inspektor Gadget's own image, without our operators: nothing would be exported" }}
 {{- end }}
 {{- if and $ig.enabled (not $ig.hostPID) }}
 {{- fail "mode daemon: inspektor-gadget.hostPID has to be true" }}
+{{- end }}
+{{- end }}
+{{- range include "gpu-gadgets.gadgets" . | fromYamlArray }}
+{{- if and (not $.Values.metrics.tlsSecret) (contains "--metrics-listen-cert" (join " " (index $.Values.gpuObservability.gadgets .key).args)) }}
+{{- fail (printf "gpuObservability.gadgets.%s.args: TLS needs metrics.tlsSecret, of which the probes and the ServiceMonitor know" .key) }}
 {{- end }}
 {{- end }}
 {{- with .Values.pyroscope }}

@@ -78,6 +78,16 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end }}
 {{- end -}}
 
+{{/* How the kubelet asks a gadget whether it is well: root, and the gadget. */}}
+{{- define "gpu-gadgets.healthy" -}}
+{{- if contains "--metrics-listen-client-ca" (join " " (index .root.Values.gpuObservability.gadgets .gadget.key).args) -}}
+# The kubelet has no certificate that this endpoint accepts.
+tcpSocket: {port: {{ .gadget.name }}}
+{{- else -}}
+httpGet: {path: /healthz, port: {{ .gadget.name }}{{ if .root.Values.metrics.tlsSecret }}, scheme: HTTPS{{ end }}}
+{{- end -}}
+{{- end -}}
+
 {{/* Whether to install a resource of the Prometheus operator: auto checks the cluster. */}}
 {{- define "gpu-gadgets.monitoring" -}}
 {{- $switch := toString .switch -}}
