@@ -109,6 +109,13 @@ func fill(d *dgxa100.Device, busy bool) {
 		}
 		return []nvml.ProcessInfo{{Pid: 10, UsedGpuMemory: 6 << 30}, {Pid: 20, UsedGpuMemory: 1<<64 - 1}}, nvml.SUCCESS
 	}
+	// Clients of MPS are in a list of their own, the server among the others.
+	d.GetMPSComputeRunningProcessesFunc = func() ([]nvml.ProcessInfo, nvml.Return) {
+		if !busy {
+			return nil, nvml.ERROR_NOT_SUPPORTED
+		}
+		return []nvml.ProcessInfo{{Pid: 10, UsedGpuMemory: 6 << 30}, {Pid: 15, UsedGpuMemory: 2 << 30}}, nvml.SUCCESS
+	}
 	d.GetGraphicsRunningProcessesFunc = func() ([]nvml.ProcessInfo, nvml.Return) {
 		if !busy {
 			return nil, nvml.ERROR_NOT_SUPPORTED
@@ -168,10 +175,10 @@ func TestEveryMetricIsRead(t *testing.T) {
 		"gpu.nvlink.io 141312 network.io.direction=transmit", "gpu.nvlink.io 142336 network.io.direction=receive",
 		"gpu.nvlink.errors 12 error.type=replay", "gpu.nvlink.errors 12 error.type=recovery",
 		"gpu.nvlink.errors 12 error.type=crc_flit", "gpu.nvlink.errors 12 error.type=crc_data",
-		"gpu.processes 2 type=compute", "gpu.processes 1 type=graphics",
+		"gpu.processes 3 type=compute", "gpu.processes 1 type=graphics",
 		"gpu.xid_errors 1 xid=79",
 	}, lines(r, busy))
-	require.Equal(t, []ProcessMemory{{busy, 10, 6 << 30}, {busy, 20, 0}, {busy, 30, 1 << 30}}, r.Processes)
+	require.Equal(t, []ProcessMemory{{busy, 10, 6 << 30}, {busy, 20, 0}, {busy, 15, 2 << 30}, {busy, 30, 1 << 30}}, r.Processes)
 	require.Equal(t, []string{"hw.gpu.memory.limit 4.294967296e+10", "hw.gpu.memory.usage 0", "hw.gpu.memory.utilization 0", "gpu.processes 0 type=compute"},
 		lines(r, idle), "what a device does not support is left out, not 0")
 
@@ -213,13 +220,14 @@ func TestMIGDevicesHaveTheirOwnMemory(t *testing.T) {
 func TestFunctionsMissingInAnOldLibraryAreNotCalled(t *testing.T) {
 	server := machine(nil)
 	server.LookupSymbolFunc = func(symbol string) error {
-		if strings.Contains(symbol, "RemappedRows") || strings.Contains(symbol, "EventSet") {
+		if strings.Contains(symbol, "RemappedRows") || strings.Contains(symbol, "EventSet") || strings.Contains(symbol, "MPS") {
 			return fmt.Errorf("undefined symbol: %s", symbol)
 		}
 		return nil
 	}
 	gpu := server.Devices[0].(*dgxa100.Device)
 	gpu.GetRemappedRowsFunc = nil // the mock panics when called
+	gpu.GetMPSComputeRunningProcessesFunc = nil
 	server.EventSetCreateFunc = nil
 	l, err := open(server)
 	require.NoError(t, err)

@@ -48,6 +48,7 @@ func Metrics() []Metric { return append([]Metric(nil), table...) }
 var (
 	migSymbols     = []string{"nvmlDeviceGetMigMode", "nvmlDeviceGetMaxMigDeviceCount", "nvmlDeviceGetMigDeviceHandleByIndex"}
 	processSymbols = []string{"nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetGraphicsRunningProcesses"}
+	mpsSymbols     = []string{"nvmlDeviceGetMPSComputeRunningProcesses"}
 )
 
 var table = []Metric{

@@ -65,11 +65,13 @@ func open(lib nvml.Interface) (*library, error) {
 	if err := l.list(); err != nil {
 		return nil, errors.Join(err, orNil(lib.Shutdown()))
 	}
+	used := slices.Clone(mpsSymbols)
 	for _, m := range table {
-		for _, symbol := range m.symbols {
-			if !has(lib, symbol) {
-				l.missing[symbol] = true
-			}
+		used = append(used, m.symbols...)
+	}
+	for _, symbol := range used {
+		if !has(lib, symbol) {
+			l.missing[symbol] = true
 		}
 	}
 	return l, nil
@@ -189,18 +191,32 @@ func (l *library) Processes() []ProcessMemory {
 	return r.Processes
 }
 
-// processes are those with a compute or a graphics context; one may be in both
-// lists, with the same memory, and counts as compute.
+// processList is one of the lists that NVML has of the processes with a context of a type.
+type processList struct {
+	of   string
+	read func() ([]nvml.ProcessInfo, nvml.Return)
+}
+
+// processes are those with a compute or a graphics context; one may be in several
+// lists, with the same memory, and counts as compute. Clients of the Multi-Process Service (MPS) are
+// in a list of their own.
 func (l *library) processes(r *Reading, d device) {
+	lists := []processList{{"compute", d.GetComputeRunningProcesses}}
+	if !l.isMissing(mpsSymbols) {
+		lists = append(lists, processList{"compute", d.GetMPSComputeRunningProcesses})
+	}
+	lists = append(lists, processList{"graphics", d.GetGraphicsRunningProcesses})
 	seen := map[uint32]int64{}
 	var order []uint32
-	for _, list := range []struct {
-		of   string
-		read func() ([]nvml.ProcessInfo, nvml.Return)
-	}{{"compute", d.GetComputeRunningProcesses}, {"graphics", d.GetGraphicsRunningProcesses}} {
+	var types []string // in the order of lists
+	counts := map[string]int{}
+	for _, list := range lists {
 		all, code := list.read()
 		if code != nvml.SUCCESS {
 			continue
+		}
+		if !slices.Contains(types, list.of) {
+			types = append(types, list.of)
 		}
 		before := len(order)
 		inList := map[uint32]int64{}
@@ -217,8 +233,11 @@ func (l *library) processes(r *Reading, d device) {
 		for pid, bytes := range inList {
 			seen[pid] = max(seen[pid], bytes)
 		}
-		r.Points = append(r.Points, Point{"gpu.processes", d.about, float64(len(order) - before),
-			[]attribute.KeyValue{attribute.String("type", list.of)}})
+		counts[list.of] += len(order) - before
+	}
+	for _, of := range types {
+		r.Points = append(r.Points, Point{"gpu.processes", d.about, float64(counts[of]),
+			[]attribute.KeyValue{attribute.String("type", of)}})
 	}
 	for _, pid := range order {
 		r.Processes = append(r.Processes, ProcessMemory{d.about, pid, seen[pid]})
