@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -86,7 +87,8 @@ func (a *AMD) devices() map[string]amdGPU {
 // Read implements Library.
 func (a *AMD) Read() Reading {
 	devices := a.devices()
-	r := Reading{Processes: a.processes(devices)}
+	compute, graphics := a.processes(devices)
+	r := Reading{Processes: slices.Concat(compute, graphics)}
 	for _, d := range devices {
 		add := func(metric string, value float64, labels ...attribute.KeyValue) {
 			r.Points = append(r.Points, Point{metric, d.Device, value, labels})
@@ -100,21 +102,27 @@ func (a *AMD) Read() Reading {
 			add("hw.gpu.memory.usage", float64(used))
 			add("hw.gpu.memory.utilization", float64(used)/float64(total))
 		}
-		count := 0
-		for _, p := range r.Processes {
-			if p.Device == d.Device {
-				count++
-			}
-		}
-		add("gpu.processes", float64(count))
+		add("gpu.processes", float64(on(compute, d.Device)), attribute.String("type", "compute"))
+		add("gpu.processes", float64(on(graphics, d.Device)), attribute.String("type", "graphics"))
 	}
 	return r
 }
 
-// Processes implements Library.
-func (a *AMD) Processes() []ProcessMemory { return a.processes(a.devices()) }
+// on counts the processes on a device.
+func on(all []ProcessMemory, d Device) (n int) {
+	for _, p := range all {
+		if p.Device == d {
+			n++
+		}
+	}
+	return n
+}
 
-func (a *AMD) processes(devices map[string]amdGPU) (all []ProcessMemory) {
+// Processes implements Library.
+func (a *AMD) Processes() []ProcessMemory { return slices.Concat(a.processes(a.devices())) }
+
+// processes returns those that compute, which KFD counts, and the others.
+func (a *AMD) processes(devices map[string]amdGPU) (compute, graphics []ProcessMemory) {
 	files, _ := filepath.Glob(filepath.Join(a.kfd, "proc/*/vram_*"))
 	for _, file := range files {
 		pid, err := strconv.ParseUint(filepath.Base(filepath.Dir(file)), 10, 31)
@@ -124,9 +132,9 @@ func (a *AMD) processes(devices map[string]amdGPU) (all []ProcessMemory) {
 		if err != nil || !ok || !known {
 			continue
 		}
-		all = append(all, ProcessMemory{device.Device, uint32(pid), bytes})
+		compute = append(compute, ProcessMemory{device.Device, uint32(pid), bytes})
 	}
-	return append(all, a.others(devices, all)...)
+	return compute, a.others(devices, compute)
 }
 
 // others returns the processes that KFD does not count.

@@ -56,12 +56,18 @@ func TestAMDsGPUsAreReadFromSysfs(t *testing.T) {
 	got := map[Device]map[string]float64{first: {}, second: {}}
 	for _, p := range r.Points {
 		require.Contains(t, metricNames(), p.Metric, "docs/reference/metrics.md knows it")
-		got[p.Device][p.Metric] = p.Value
+		name := p.Metric
+		for _, label := range p.Labels {
+			if label.Key == "type" {
+				name += " " + label.Value.AsString()
+			}
+		}
+		got[p.Device][name] = p.Value
 	}
 	require.Equal(t, map[Device]map[string]float64{
 		first: {"hw.gpu.utilization": 0.87, "hw.gpu.memory.limit": 206141652992, "hw.gpu.memory.usage": 51535413248,
-			"hw.gpu.memory.utilization": 0.25, "gpu.processes": 2},
-		second: {"gpu.processes": 1}, // values that are missing are no zeroes
+			"hw.gpu.memory.utilization": 0.25, "gpu.processes compute": 2, "gpu.processes graphics": 0},
+		second: {"gpu.processes compute": 1, "gpu.processes graphics": 0}, // values that are missing are no zeroes
 	}, got)
 	labels := first.labels()
 	require.Equal(t, "AMD", labels[len(labels)-1].Value.AsString())

@@ -59,6 +59,13 @@ func TestProcessesThatKFDDoesNotCountAreReadFromTheirFiles(t *testing.T) {
 		}
 	}
 	require.Equal(t, map[uint32]int64{100: 3 << 20, 4711: 3 << 30, 815: 512 << 20}, got)
+	counts := map[string]float64{}
+	for _, p := range library.Read().Points {
+		if p.Metric == "gpu.processes" && p.Device.Index == 0 {
+			counts[p.Labels[0].Value.AsString()] = p.Value
+		}
+	}
+	require.Equal(t, map[string]float64{"compute": 2, "graphics": 1}, counts)
 }
 
 // A container with thousands of files of GPUs leaves room to another one's.
