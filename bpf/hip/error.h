@@ -66,6 +66,7 @@ enum driver_error {
 };
 
 #define ERROR_OUT_OF_MEMORY hipErrorOutOfMemory
+#define ERROR_RUNTIME_MEMORY hipErrorRuntimeMemory
 #define ERROR_CAPTURE_INVALIDATED hipErrorStreamCaptureInvalidated
 #define ERROR_CAPTURE_UNJOINED hipErrorStreamCaptureUnjoined
 

@@ -9,7 +9,8 @@
 #endif
 
 /*
- * oom: an allocation that failed, with who held the memory at that moment. Sent
+ * oom: an allocation that failed, with who held the memory at that moment: there was none left, or it
+ * has another reason, as where a program finds out what the GPU supports. Sent
  * as an event because it is rare; the holders are summed up in the kernel since
  * a caching allocator gives memory back within microseconds of the failure.
  */
@@ -36,6 +37,8 @@ struct oom {
 
 /* Events of a tenant in a second: half of what the ring has room for. Tests set it. */
 const volatile __u32 ooms_own = 512;
+/* Of those for another reason than memory: after a kernel's error all that a program tries fails. */
+const volatile __u32 failures_own = 64;
 
 GADGET_TRACER_MAP(ooms_ring, 512 * 1024);
 GADGET_TRACER(ooms, ooms_ring, oom);
@@ -86,13 +89,24 @@ static long oom_add(void *map, struct row_key *key, struct row *row, struct oom_
 }
 #endif
 
+/* Whether an error is that there is no memory left. */
+static __always_inline bool is_out_of_memory(__u32 error)
+{
+#ifdef ERROR_RUNTIME_MEMORY
+	if (error == ERROR_RUNTIME_MEMORY)
+		return true;
+#endif
+	return error == ERROR_OUT_OF_MEMORY;
+}
+
 /* Reserves an event with all that does not depend on the call. NULL: no room. */
-static __always_inline struct oom *oom_begin(struct thread *t, __u64 stack, __u32 kind)
+static __always_inline struct oom *oom_begin(struct thread *t, __u64 stack, __u32 kind, __u32 error)
 {
 	struct oom_holders holders = {};
+	bool is_oom = is_out_of_memory(error);
 	struct oom *oom;
 
-	if (!QUOTA_COUNT(QUOTA_OOMS, ooms_own)) {
+	if (!QUOTA_COUNT(is_oom ? QUOTA_OOMS : QUOTA_FAILURES, is_oom ? ooms_own : failures_own)) {
 		drop(DROP_EVENT_FULL);
 		return NULL;
 	}
@@ -114,6 +128,7 @@ static __always_inline struct oom *oom_begin(struct thread *t, __u64 stack, __u3
 	oom->timestamp_raw = bpf_ktime_get_boot_ns();
 	gadget_process_populate(&oom->proc);
 	oom->process = t->process;
+	oom->error_raw = error;
 	oom->stack_id = stack;
 	oom->inuse_bytes = holders.inuse_bytes;
 	__builtin_memcpy(oom->holder_stacks, holders.stacks, sizeof(holders.stacks));
@@ -130,14 +145,13 @@ static __noinline int oom_report(struct thread *t, __u32 id, __u32 error, __u64 
 	if (!t)
 		return 0;
 	refuser = interposed_refuser(t);
-	oom = oom_begin(t, stack, t->call.live.kind);
+	oom = oom_begin(t, stack, t->call.live.kind, error);
 	if (!oom)
 		return 0;
 	span_text(oom->span_id, t->call.live.span);
 	if (id && id < MEMORY_API_COUNT)
 		bpf_probe_read_kernel_str(oom->api, sizeof(oom->api), attach_points[id - 1].symbol);
 	refuser_name(oom->refused_by, refuser);
-	oom->error_raw = error;
 	kind_name(oom->kind, t->call.live.kind);
 	oom->device = t->call.live.device;
 	oom->requested_bytes = call_requested(api, &t->call);
@@ -155,12 +169,11 @@ static __noinline int oom_report_torch(struct thread *t, __u64 stack)
 	if (!t)
 		return 0;
 	r = &t->call.report;
-	oom = oom_begin(t, stack, KIND_TENSOR);
+	oom = oom_begin(t, stack, KIND_TENSOR, ERROR_OUT_OF_MEMORY);
 	if (!oom)
 		return 0;
 	__builtin_memcpy(oom->api, "torch", 6);
 	__builtin_memcpy(oom->refused_by, "torch", 6);
-	oom->error_raw = ERROR_OUT_OF_MEMORY;
 	kind_name(oom->kind, KIND_TENSOR);
 	oom->device = r->device;
 	oom->requested_bytes = r->bytes;

@@ -46,6 +46,7 @@ enum quota_table {
 	QUOTA_EVENTS,	 /* nccl/streams.h */
 	QUOTA_OOMS,	 /* refused allocations, memory/oom.h */
 	QUOTA_PASSES,	 /* new backward passes, call/backward.h */
+	QUOTA_FAILURES,	 /* allocations that failed for another reason than memory, memory/oom.h */
 	QUOTA_TABLES,	 /* at most QUOTA_SLOTS */
 };
 #define QUOTA_RATES 8  /* a power of two: those of a second */

@@ -11,7 +11,8 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/stack"
 )
 
-// OOM is one allocation that the driver refused, with who held the memory then.
+// OOM is one allocation that failed, with who held the memory then. Of those that failed for another reason than memory
+// (IsOutOfMemory) who holds it is not why.
 type OOM struct {
 	Time    time.Time
 	Process Process
@@ -37,6 +38,17 @@ func ErrorBy(text, refusedBy string) string {
 		return text
 	}
 	return text + " by " + refusedBy + ", not by the driver"
+}
+
+// IsOutOfMemory reports whether an error, by its name or its number, is that there is no memory left. It is the same one
+// from the driver, from PyTorch's pool and from a library in front of the driver. Allocations fail for other reasons, too:
+// programs find out what a GPU supports by them, and after an error of a kernel all calls fail.
+func IsOutOfMemory(err string) bool {
+	switch err {
+	case "CUDA_ERROR_OUT_OF_MEMORY", "hipErrorOutOfMemory", "hipErrorRuntimeMemory", "2":
+		return true
+	}
+	return false
 }
 
 // PoolAPI is the API of a refusal by PyTorch's pool.

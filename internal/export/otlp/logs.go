@@ -15,11 +15,16 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/stack"
 )
 
-// EventOOM is the event name of a refused allocation.
-const EventOOM = "cuda.out_of_memory"
+const (
+	// EventOOM is the event name of an allocation for which there was no memory.
+	EventOOM = "cuda.out_of_memory"
+	// EventFailed is that of one that failed for another reason.
+	EventFailed = "cuda.allocation_failed"
+)
 
-// OOM makes a log of one refused allocation: a human-readable line, and attributes for
-// queries. Its resource is the service, because logs are searched by it.
+// OOM makes a log of one allocation that failed: a human-readable line, and attributes for
+// queries. Its resource is the service, because logs are searched by it. It is an error if
+// there was no memory, else a warning.
 func (e *Encoder) OOM(o profile.OOM) *collector.ExportLogsServiceRequest {
 	record := &logs.LogRecord{
 		TimeUnixNano: uint64(max(0, o.Time.UnixNano())), ObservedTimeUnixNano: uint64(max(0, o.Time.UnixNano())),
@@ -35,6 +40,9 @@ func (e *Encoder) OOM(o profile.OOM) *collector.ExportLogsServiceRequest {
 			keyValue("cuda.memory.inuse", anyNumber(o.InuseBytes)),
 			keyValue("cuda.memory.holders", holders(o.Holders)),
 		}, codeOf(o.Stack)...),
+	}
+	if !profile.IsOutOfMemory(o.Error) {
+		record.SeverityNumber, record.SeverityText, record.EventName = logs.SeverityNumber_SEVERITY_NUMBER_WARN, "WARN", EventFailed
 	}
 	if o.Span != 0 {
 		record.SpanId = binary.BigEndian.AppendUint64(nil, uint64(o.Span))

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/pdata/pprofile/pprofileotlp"
 	collector "go.opentelemetry.io/proto/otlp/collector/profiles/v1development"
+	logs "go.opentelemetry.io/proto/otlp/logs/v1"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/export/faults"
@@ -202,6 +203,7 @@ func TestOOMIsALog(t *testing.T) {
 			record := r.logs[0].ResourceLogs[0].ScopeLogs[0].LogRecords[0]
 			require.Equal(t, uint64(small.Time.UnixNano()), record.TimeUnixNano)
 			require.Equal(t, EventOOM, record.EventName)
+			require.Equal(t, "ERROR", record.SeverityText)
 			require.Contains(t, record.Body.GetStringValue(), "cuMemAlloc_v2 of 1.00 GiB at ")
 			attributes := map[string]string{}
 			for _, a := range record.Attributes {
@@ -215,4 +217,12 @@ func TestOOMIsALog(t *testing.T) {
 			require.Contains(t, attributes["cuda.memory.holders"], "12582912")
 		})
 	}
+}
+
+func TestAnAllocationThatFailsForAnotherReasonIsAWarning(t *testing.T) {
+	sent := (&Encoder{}).OOM(profile.OOM{API: "cuMemCreate", Error: "CUDA_ERROR_NOT_PERMITTED"})
+	record := sent.ResourceLogs[0].ScopeLogs[0].LogRecords[0]
+	require.Equal(t, EventFailed, record.EventName)
+	require.Equal(t, "WARN", record.SeverityText)
+	require.Equal(t, logs.SeverityNumber_SEVERITY_NUMBER_WARN, record.SeverityNumber)
 }

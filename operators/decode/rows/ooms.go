@@ -36,6 +36,9 @@ func BindOOMs(ds datasource.DataSource) (*OOMs, error) {
 	}, err
 }
 
+// Error is the error of an event, by its name, or its number if it has none.
+func (f *OOMs) Error(d datasource.Data) string { return word(f.errorName, f.errorRaw, d) }
+
 // Stacks names stacks; implemented by *symbols.Stacks.
 type Stacks interface {
 	Stack(process uint64, pid uint32, id uint64) *symbols.Named
@@ -50,7 +53,7 @@ func (f *OOMs) Read(d datasource.Data, stacks Stacks, now time.Time) (profile.OO
 		Time: now, Process: process,
 		Stack: stacks.Stack(process.ID, process.PID, stackID).Stack,
 		Span:  profile.ParseSpan(text(f.spanID, d)),
-		API:   text(f.api, d), RefusedBy: text(f.refusedBy, d), Error: word(f.errorName, f.errorRaw, d),
+		API:   text(f.api, d), RefusedBy: text(f.refusedBy, d), Error: f.Error(d),
 		RequestedBytes: value(f.requested, d), InuseBytes: value(f.inuse, d),
 	}
 	ns, _ := number(f.timestamp, d)

@@ -34,7 +34,8 @@ const (
 	maxGroups = 1000
 )
 
-// Failure is one allocation that was refused, by the driver or by By.
+// Failure is one allocation that failed: by the driver, or by By. Where Error is not that there was no
+// memory, it has nothing to do with who holds it.
 type Failure struct {
 	Comm, API, Error, Frame, Holders string
 	// By is the data source's refused_by.
@@ -126,20 +127,24 @@ func size(bytes uint64) string { return profile.FormatBytes(int64(min(bytes, mat
 // refusal is a function of the driver that refused, and who did.
 type refusal struct{ api, by string }
 
-// refusals remembers by pid which refused last. It is used by one subscriber at a time.
+// refusals remembers by pid which refused memory last. It is used by one subscriber at a time.
 type refusals map[uint32]refusal
 
 // before gives what refused a process before its pool did, and notes what the driver
-// refuses. Events come in their order.
-func (r refusals) before(pid uint32, api, by string) refusal {
-	if api == profile.PoolAPI {
+// refuses because it has no memory. Events come in their order.
+func (r refusals) before(f Failure) refusal {
+	pid := f.PID
+	if f.API == profile.PoolAPI {
 		defer delete(r, pid)
 		return r[pid]
+	}
+	if !profile.IsOutOfMemory(f.Error) {
+		return refusal{}
 	}
 	if len(r) >= maxGroups {
 		clear(r)
 	}
-	r[pid] = refusal{api, by}
+	r[pid] = refusal{f.API, f.By}
 	return refusal{}
 }
 
@@ -194,8 +199,8 @@ func (l *Log) hasRoom(pid uint32) bool {
 	return throttle.HasRoomIn(l.groups, maxGroups, func(g group, _ *entry) bool { return g.pid == pid })
 }
 
-// Lines is the summary, the most frequent failure first, that of each process before further ones of any; nil without
-// failures.
+// Lines is the summary: what there was no memory for before what failed otherwise, of these the most frequent first, that of each
+// process before further ones of any; nil without failures.
 func (l *Log) Lines() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -206,6 +211,9 @@ func (l *Log) Lines() []string {
 		total += e.count
 	}
 	sort.Slice(entries, func(i, j int) bool {
+		if lacks := entries[i].newest.lacksMemory(); lacks != entries[j].newest.lacksMemory() {
+			return lacks
+		}
 		if entries[i].count != entries[j].count {
 			return entries[i].count > entries[j].count
 		}
@@ -225,27 +233,43 @@ func (l *Log) Lines() []string {
 	var lines []string
 	shown := 0
 	for _, e := range entries[:min(maxLines, len(entries))] {
-		f := e.newest
-		times := ""
-		if e.count > 1 {
-			times = fmt.Sprintf(" %d times, last", e.count)
-		}
-		line := fmt.Sprintf("allocation failed%s: %s[%d] %s of %s at %s: %s; %s",
-			times, f.Comm, f.PID, f.API, size(f.RequestedBytes), f.Frame,
-			profile.ErrorBy(f.Error, f.By), profile.HeldAt(f.API, int64(min(f.InuseBytes, math.MaxInt64))))
-		if f.Holders != "" {
-			line += ": " + f.Holders
-		}
-		if why := f.Pool.why(f.RequestedBytes); why != "" {
-			line += "; " + why
-		}
-		lines = append(lines, screen.Clean(line)) // one line each, whatever processes call themselves
+		lines = append(lines, screen.Clean(e.line())) // one line each, whatever processes call themselves
 		shown += e.count
 	}
 	if total > shown {
 		lines = append(lines, fmt.Sprintf("%d more allocations failed elsewhere: see --jsonl-out", total-shown))
 	}
 	return lines
+}
+
+// lacksMemory reports whether there was no memory for it.
+func (f *Failure) lacksMemory() bool { return profile.IsOutOfMemory(f.Error) }
+
+// line is the newest failure of a group, with how many there were.
+func (e *entry) line() string {
+	f := &e.newest
+	line := "allocation failed"
+	if e.count > 1 {
+		line += fmt.Sprintf(" %d times", e.count)
+	}
+	if !f.lacksMemory() {
+		line += ", not for lack of memory"
+	}
+	if e.count > 1 {
+		line += ", last"
+	}
+	line += fmt.Sprintf(": %s[%d] %s of %s at %s: %s", f.Comm, f.PID, f.API, size(f.RequestedBytes), f.Frame, profile.ErrorBy(f.Error, f.By))
+	if !f.lacksMemory() {
+		return line
+	}
+	line += "; " + profile.HeldAt(f.API, int64(min(f.InuseBytes, math.MaxInt64)))
+	if f.Holders != "" {
+		line += ": " + f.Holders
+	}
+	if why := f.Pool.why(f.RequestedBytes); why != "" {
+		line += "; " + why
+	}
+	return line
 }
 
 // Operator prints the summary of a gadget that has the data source.
@@ -328,7 +352,7 @@ func (i *instance) PreStart(operators.GadgetContext) error {
 			f.PID, _ = pid.Uint32(d)
 		}
 		mu.Lock()
-		before := refused.before(f.PID, f.API, f.By)
+		before := refused.before(f)
 		f.Pool.Refused, f.Pool.By = before.api, before.by
 		mu.Unlock()
 		i.log.Add(f)

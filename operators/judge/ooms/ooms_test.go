@@ -146,16 +146,41 @@ func TestOfFailuresBehindEachOtherTheFirstKnowsWhy(t *testing.T) {
 
 func TestWhatTheDriverRefusedBeforeIsOfTheSameProcess(t *testing.T) {
 	r := refusals{}
-	require.Empty(t, r.before(1, "cuMemCreate", "driver"))
-	require.Empty(t, r.before(2, "torch", "torch"))
-	require.Empty(t, r.before(2, "cuMemAlloc_v2", "libvgpu.so"))
-	require.Equal(t, refusal{"cuMemCreate", "driver"}, r.before(1, "torch", "torch"))
-	require.Empty(t, r.before(1, "torch", "torch"), "that was of the failure before")
-	require.Equal(t, refusal{"cuMemAlloc_v2", "libvgpu.so"}, r.before(2, "torch", "torch"))
+	before := func(pid uint32, api, by string) refusal {
+		return r.before(Failure{PID: pid, API: api, By: by, Error: "CUDA_ERROR_OUT_OF_MEMORY"})
+	}
+	require.Empty(t, before(1, "cuMemCreate", "driver"))
+	require.Empty(t, before(2, "torch", "torch"))
+	require.Empty(t, before(2, "cuMemAlloc_v2", "libvgpu.so"))
+	require.Equal(t, refusal{"cuMemCreate", "driver"}, before(1, "torch", "torch"))
+	require.Empty(t, before(1, "torch", "torch"), "that was of the failure before")
+	require.Equal(t, refusal{"cuMemAlloc_v2", "libvgpu.so"}, before(2, "torch", "torch"))
+
+	r.before(Failure{PID: 1, API: "cuMemCreate", By: "driver", Error: "CUDA_ERROR_NOT_PERMITTED"})
+	require.Empty(t, before(1, "torch", "torch"), "a GPU that lacks a feature does not lack memory")
+	require.Empty(t, before(1, "cuMemAlloc_v2", "driver"))
+	r.before(Failure{PID: 1, API: "cuMemCreate", By: "driver", Error: "CUDA_ERROR_NOT_PERMITTED"})
+	require.Equal(t, refusal{"cuMemAlloc_v2", "driver"}, before(1, "torch", "torch"))
+
 	for pid := range uint32(3 * maxGroups) {
-		r.before(pid, "cuMemAlloc_v2", "driver")
+		before(pid, "cuMemAlloc_v2", "driver")
 	}
 	require.LessOrEqual(t, len(r), maxGroups)
+}
+
+// Programs find out what a GPU supports by allocations that fail, and after a kernel's error all of them do.
+func TestWhatFailsForAnotherReasonIsSaidLastAndSo(t *testing.T) {
+	var l Log
+	f := failure("fabric (x.py:1)")
+	f.API, f.Error = "cuMemCreate", "CUDA_ERROR_NOT_PERMITTED"
+	l.Add(f)
+	require.Equal(t, []string{"allocation failed, not for lack of memory: python3[7] cuMemCreate of 26.0 MiB at fabric (x.py:1): CUDA_ERROR_NOT_PERMITTED"}, l.Lines())
+	l.Add(f)
+	l.Add(failure("next_batch (x.py:2)"))
+	require.Equal(t, []string{
+		"allocation failed: python3[7] cuMemAlloc_v2 of 26.0 MiB at next_batch (x.py:2): CUDA_ERROR_OUT_OF_MEMORY; it held 15.0 GiB of what was allocated after ig-gpu attached: 4.00 GiB kv (a.py:1)",
+		"allocation failed 2 times, not for lack of memory, last: python3[7] cuMemCreate of 26.0 MiB at fabric (x.py:1): CUDA_ERROR_NOT_PERMITTED",
+	}, l.Lines())
 }
 
 func TestALibraryInFrontOfTheDriverIsNamed(t *testing.T) {

@@ -283,9 +283,15 @@ func (i *instance) subscribe(gc operators.GadgetContext) error {
 		if err != nil {
 			return err
 		}
+		events, err := rows.BindOOMs(ds)
+		if err != nil {
+			return err
+		}
 		requested := ds.GetField("requested_bytes")
 		errs = append(errs, ds.Subscribe(func(_ datasource.DataSource, d datasource.Data) error {
-			run.Failed(f.read(d), number(requested, d))
+			if profile.IsOutOfMemory(events.Error(d)) {
+				run.Failed(f.read(d), number(requested, d))
+			}
 			return nil
 		}, subscription))
 	}

@@ -56,7 +56,7 @@ func (g *gadget) declare(gc operators.GadgetContext) error {
 		"implicit_bytes", "implicit_objects", "inuse_bytes", "inuse_objects", "peak_bytes"} {
 		allocs[name] = api.Kind_Uint64
 	}
-	ooms := map[string]api.Kind{"requested_bytes": api.Kind_Uint64}
+	ooms := map[string]api.Kind{"requested_bytes": api.Kind_Uint64, "error": api.Kind_String}
 	for name, kind := range series {
 		allocs[name], ooms[name] = kind, kind
 	}
@@ -131,7 +131,8 @@ func (g *gadget) emitAll() error {
 		g.emit("calls", calls(7)),
 		g.emit("totals", calls(11)),
 		g.emit("calls", calls(999)), // the estimate of another interval, which is ignored
-		g.emit("ooms", with(map[string]any{"requested_bytes": 4096})),
+		g.emit("ooms", with(map[string]any{"requested_bytes": 4096, "error": "CUDA_ERROR_OUT_OF_MEMORY"})),
+		g.emit("ooms", with(map[string]any{"requested_bytes": 8192, "error": "CUDA_ERROR_NOT_PERMITTED"})), // it is not refused memory
 		g.emit("allocs", with(map[string]any{"alloc_bytes": 10, "alloc_objects": 3, "freed_bytes": 4, "freed_objects": 2,
 			"inuse_bytes": 6, "inuse_objects": 1, "peak_bytes": 9})),
 		g.emit("drops", map[string]any{"reason": "rows_full", "count": 5, "bytes": 6}),

@@ -153,12 +153,17 @@ func (i *instance) bindOOMs(ds datasource.DataSource) error {
 	by := r.text("refused_by")
 	requested, inuse := r.number("requested_bytes"), r.number("inuse_bytes")
 	return ds.Subscribe(func(_ datasource.DataSource, d datasource.Data) error {
-		text := fmt.Sprintf("out of memory: %s[%d] was refused %s at %s: %s; %s", comm(d), pid(d),
+		m := message{kind: "refusal", of: fmt.Sprint(pid(d)), key: fmt.Sprint("oom ", pid(d), call(d), frame(d)), style: screen.Red, counted: true}
+		m.text = fmt.Sprintf("out of memory: %s[%d] was refused %s at %s: %s; %s", comm(d), pid(d),
 			profile.FormatBytes(requested(d)), frame(d), profile.ErrorBy(why(d)+" of "+call(d), by(d)), profile.HeldAt(call(d), inuse(d)))
 		if h := holders(d); h != "" {
-			text += ": " + h
+			m.text += ": " + h
 		}
-		i.screen.message(message{kind: "refusal", of: fmt.Sprint(pid(d)), key: fmt.Sprint("oom ", pid(d), call(d), frame(d)), text: text, style: screen.Red, counted: true})
+		if !profile.IsOutOfMemory(why(d)) {
+			m.kind, m.key, m.style = "failure", fmt.Sprint("failed ", pid(d), call(d), frame(d)), screen.Yellow
+			m.text = fmt.Sprintf("allocation failed: %s[%d] %s of %s at %s: %s", comm(d), pid(d), call(d), profile.FormatBytes(requested(d)), frame(d), profile.ErrorBy(why(d), by(d)))
+		}
+		i.screen.message(m)
 		return nil
 	}, subscription)
 }

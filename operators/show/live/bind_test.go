@@ -11,6 +11,7 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gpu-gadgets/gpu-gadgets/internal/format/screen"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile/recording"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/stack"
@@ -47,20 +48,41 @@ func TestAKernelsNameIsKeptInItsRow(t *testing.T) {
 	require.Len(t, currentRows(&known), recording.MaxGone)
 }
 
+// shownOOM shows an event of the data source `ooms` and returns its text.
+func shownOOM(t *testing.T, requested uint64, reason string) (*instance, string) {
+	ds, err := datasource.New(datasource.TypeSingle, "ooms")
+	require.NoError(t, err)
+	bytes, err := ds.AddField("requested_bytes", api.Kind_Uint64)
+	require.NoError(t, err)
+	name, err := ds.AddField("error", api.Kind_String)
+	require.NoError(t, err)
+	c := newTerminal()
+	c.elsewhere = true
+	i := &instance{screen: NewScreen(ScreenConfig{Console: c, Title: "cuda_alloc"})}
+	require.NoError(t, i.bindOOMs(ds))
+	p, err := ds.NewPacketSingle()
+	require.NoError(t, err)
+	require.NoError(t, bytes.PutUint64(p, requested))
+	require.NoError(t, name.PutString(p, reason))
+	require.NoError(t, ds.EmitAndRelease(p))
+	return i, c.raw.String()
+}
+
 func TestARefusedRequestOfAnySizeIsNotNegative(t *testing.T) {
 	for _, bytes := range []uint64{1 << 63, math.MaxUint64} {
-		ds, err := datasource.New(datasource.TypeSingle, "ooms")
-		require.NoError(t, err)
-		requested, err := ds.AddField("requested_bytes", api.Kind_Uint64)
-		require.NoError(t, err)
-		c := newTerminal()
-		c.elsewhere = true
-		i := &instance{screen: NewScreen(ScreenConfig{Console: c, Title: "cuda_alloc"})}
-		require.NoError(t, i.bindOOMs(ds))
-		p, err := ds.NewPacketSingle()
-		require.NoError(t, err)
-		require.NoError(t, requested.PutUint64(p, bytes))
-		require.NoError(t, ds.EmitAndRelease(p))
-		require.Contains(t, c.raw.String(), "was refused 8.00 EiB at")
+		_, text := shownOOM(t, bytes, "CUDA_ERROR_OUT_OF_MEMORY")
+		require.Contains(t, text, "was refused 8.00 EiB at")
 	}
+}
+
+// TestOnlyALackOfMemoryIsRed: a program that finds out what a GPU supports is not out of memory.
+func TestOnlyALackOfMemoryIsRed(t *testing.T) {
+	i, text := shownOOM(t, 1<<20, "CUDA_ERROR_OUT_OF_MEMORY")
+	require.Contains(t, text, "out of memory: ")
+	require.Equal(t, screen.Red, i.screen.messages.all[0].style)
+	i, text = shownOOM(t, 1<<20, "CUDA_ERROR_NOT_PERMITTED")
+	require.Contains(t, text, "allocation failed: ")
+	require.NotContains(t, text, "out of memory")
+	require.NotContains(t, text, "it held")
+	require.Equal(t, screen.Yellow, i.screen.messages.all[0].style)
 }

@@ -49,8 +49,10 @@ func hold(t *testing.T, cmd *exec.Cmd, held func()) {
 
 // allRefusals is an edit for workloads of which more calls are refused in a second than a tenant has events for.
 func allRefusals(spec *tracer.Spec) {
-	if most := spec.Variables["ooms_own"]; most != nil { // not for Linux 5.10
-		_ = most.Set(uint32(math.MaxUint32))
+	for _, name := range []string{"ooms_own", "failures_own"} {
+		if most := spec.Variables[name]; most != nil { // not for Linux 5.10
+			_ = most.Set(uint32(math.MaxUint32))
+		}
 	}
 }
 

@@ -66,6 +66,33 @@ step()
 	p.End()
 }
 
+// After an illegal access of a kernel a program may try again and again: refusals for which there was no memory still have room.
+func TestOtherFailuresLeaveRoomToRefusals(t *testing.T) {
+	const calls, most = 5000, 64 // failures_own
+	lib := simulated.DriverCopy(t)
+	tr := tracer.Start(t, lib, tracer.Options{})
+	began := tracer.Second()
+	p := script(t, `
+cu("cuCtxSetCurrent", context)
+for n in range(int(sys.argv[2])):
+    cu("cuMemAllocHost_v2", byref(p), c_size_t(0), expected=1)
+step()
+cu("cuMemAlloc_v2", byref(p), c_size_t(1 << 60), expected=2)
+step()
+`, lib, strconv.Itoa(calls))
+	p.Expect("ready")
+	allowed := most * (tracer.Second() - began + 1)
+	failures := calls - tr.Refused(tracer.QuotaFailures)
+	require.LessOrEqual(t, failures, min(allowed, calls-1))
+	require.GreaterOrEqual(t, failures, most/2)
+	p.Say("")
+	p.Expect("ready")
+	require.Eventually(t, func() bool { return tr.OOMs() == failures+1 }, time.Minute, time.Millisecond)
+	require.Zero(t, tr.Refused(tracer.QuotaOOMs))
+	p.Say("")
+	p.End()
+}
+
 // Pinned memory of the host takes no room on a GPU: who holds it did not cause the refusal.
 func TestARefusalIsOfOneMemory(t *testing.T) {
 	lib := simulated.DriverCopy(t)

@@ -19,6 +19,7 @@ const (
 	QuotaFacts     = 24
 	QuotaOOMs      = 26
 	QuotaPasses    = 27
+	QuotaFailures  = 28
 )
 
 // Refused counts what all tenants were refused of a table of enum quota_table.

@@ -233,7 +233,7 @@ func (f *Feed) Stack(_ uint64, _ uint32, id uint64) *symbols.Named {
 	return &symbols.Named{Stack: s}
 }
 
-// failed processes a refused allocation once.
+// failed processes an allocation that failed once. It counts if there was no memory.
 func (f *Feed) failed(o profile.OOM, s metrics.Series) {
 	if !o.Time.After(f.oom) {
 		return
@@ -243,7 +243,7 @@ func (f *Feed) failed(o profile.OOM, s metrics.Series) {
 	if f.cfg.Sender != nil {
 		f.cfg.Sender.OOM(o)
 	}
-	if f.metrics() != nil {
+	if f.metrics() != nil && profile.IsOutOfMemory(o.Error) {
 		s.Process = o.Process
 		f.run.Failed(s, o.RequestedBytes)
 	}

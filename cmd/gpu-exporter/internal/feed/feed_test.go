@@ -65,7 +65,8 @@ func newDaemon(t testing.TB) *daemon {
 		require.NoError(t, err)
 	}
 	d.oomDS = add(datasource.TypeSingle, "ooms", map[string]api.Kind{"process": api.Kind_Uint64, "stack_id": api.Kind_Uint64,
-		"stack": api.Kind_String, "timestamp_raw": api.Kind_Uint64, "requested_bytes": api.Kind_Uint64, "inuse_bytes": api.Kind_Uint64})
+		"stack": api.Kind_String, "timestamp_raw": api.Kind_Uint64, "requested_bytes": api.Kind_Uint64, "inuse_bytes": api.Kind_Uint64,
+		"error": api.Kind_String})
 	info, err := gc.SerializeGadgetInfo(false)
 	require.NoError(t, err)
 	for i, ds := range info.DataSources {
@@ -116,13 +117,16 @@ func (d *daemon) allocated(bytes uint64) {
 	d.emit("allocs", p)
 }
 
-func (d *daemon) refused(at time.Time) {
+func (d *daemon) refused(at time.Time) { d.failed(at, "CUDA_ERROR_OUT_OF_MEMORY") }
+
+func (d *daemon) failed(at time.Time, reason string) {
 	d.t.Helper()
 	p, err := d.oomDS.NewPacketSingle()
 	require.NoError(d.t, err)
 	require.NoError(d.t, errors.Join(d.fields["ooms/process"].PutUint64(p, 7), d.fields["ooms/stack_id"].PutUint64(p, 9),
 		d.fields["ooms/pid"].PutUint32(p, 4242), d.fields["ooms/timestamp_raw"].PutUint64(p, uint64(at.UnixNano())),
-		d.fields["ooms/requested_bytes"].PutUint64(p, 1<<40)))
+		d.fields["ooms/requested_bytes"].PutUint64(p, 1<<40),
+		d.fields["ooms/error"].PutString(p, reason)))
 	d.emit("ooms", p)
 }
 
@@ -328,6 +332,24 @@ func TestRefusedAllocationsAreReportedOnce(t *testing.T) {
 	d.refused(now.Add(2 * time.Second))
 	d.attach(f, now.Add(3*time.Second))
 	require.Equal(t, 2, s.ooms, "the one meanwhile is new, the other is not")
+}
+
+// TestWhatFailsForAnotherReasonIsNoMemoryFailure: it is sent, and sets off no alert.
+func TestWhatFailsForAnotherReasonIsNoMemoryFailure(t *testing.T) {
+	d, f, s, now := setup(t, false)
+	reader := f.cfg.Store.NewReader()
+	d.allocated(1)
+	c := d.attach(f, now)
+	d.refused(now.Add(time.Second))
+	c.next(now.Add(time.Second))
+	d.failed(now.Add(2*time.Second), "CUDA_ERROR_NOT_PERMITTED")
+	c.next(now.Add(2 * time.Second))
+	require.Equal(t, 2, s.ooms)
+	var failed int64
+	for _, sample := range reader.Read().Samples {
+		failed += sample.Failed
+	}
+	require.EqualValues(t, 1, failed)
 }
 
 func TestMetricsNameTheNodeAndGoWithIt(t *testing.T) {

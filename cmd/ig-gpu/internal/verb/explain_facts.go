@@ -32,8 +32,9 @@ type facts struct {
 	windows [2]int            // readings in the second and in the last third
 	places  map[string]*place // memory by frame
 	peaks   peakFacts
-	read    int // how often the memory's rows were read
-	refused []refusal
+	read    int                 // how often the memory's rows were read
+	refused []refusal           // there was no memory
+	barred  []refusal           // for another reason
 	waits   map[string]*waiting // calls by frame
 	idle    []string
 	verdict []string
@@ -190,7 +191,12 @@ func (f *facts) ooms(ds datasource.DataSource, rows []datasource.Data) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, row := range rows {
-		f.refused = append(f.refused, refusal{text(ds, row, "frame"), text(ds, row, "api"), text(ds, row, "error"), text(ds, row, "holders"), text(ds, row, "refused_by")})
+		r := refusal{text(ds, row, "frame"), text(ds, row, "api"), text(ds, row, "error"), text(ds, row, "holders"), text(ds, row, "refused_by")}
+		if profile.IsOutOfMemory(r.error) {
+			f.refused = append(f.refused, r)
+		} else {
+			f.barred = append(f.barred, r)
+		}
 	}
 }
 

@@ -153,6 +153,8 @@ func composeMemory(p *page, f *facts, ids string) {
 
 func composeRefused(p *page, f *facts, ids string) {
 	p.part = "Refused"
+	more := "ig-gpu run " + f.vendor.memory + " --pid " + ids + " -o ooms:json"
+	composeBarred(p, f, more)
 	if len(f.refused) == 0 {
 		p.say("", "No allocation was refused during the watch.")
 		return
@@ -168,7 +170,21 @@ func composeRefused(p *page, f *facts, ids string) {
 	if f.isHeldFromBefore() {
 		text += "\nMost of what the process held then was allocated before the watch began, or other processes held it: the lines are unknown."
 	}
-	p.say("ig-gpu run "+f.vendor.memory+" --pid "+ids+" -o ooms:json", "%s", text)
+	p.say(more, "%s", text)
+}
+
+// composeBarred is of allocations that failed for another reason than memory: of what the GPU, or the moment, does not allow.
+func composeBarred(p *page, f *facts, more string) {
+	n := len(f.barred)
+	if n == 0 {
+		return
+	}
+	last := f.barred[n-1]
+	text := "An allocation failed, though not for lack of memory:"
+	if n > 1 {
+		text = fmt.Sprintf("%d allocations failed, though not for lack of memory; the last was", n)
+	}
+	p.say(more, "%s %s at %s: %s.", text, last.api, frameOr(last.frame), profile.ErrorBy(last.error, last.by))
 }
 
 func composeTime(p *page, f *facts, ids string) {
