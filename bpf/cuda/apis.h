@@ -9,7 +9,8 @@
  * The driver, not the runtime, is traced: every cudart, static or shared, and
  * every other framework ends here, so nothing is counted twice.
  *
- * Signatures: CUDA Driver API reference 12.4, cuda.h. Symbols: libcuda 550.163.
+ * Signatures: CUDA Driver API reference 12.4, and 13 for what it added, cuda.h. Symbols: libcuda
+ * 550.163. Functions that a version does not export are not probed.
  */
 
 /* X(symbol, op, kind, flags, a, b, c) */
@@ -65,7 +66,9 @@
 	X(cuDevicePrimaryCtxReset_v2, MEMORY_PRIMARY_RESET, KIND_CONTEXT, 0, 0, 0, 0) \
 	X(cuMemPoolCreate, MEMORY_POOL_CREATE, KIND_NONE, 0, 0, 1, 0) \
 	X(cuDeviceGetDefaultMemPool, MEMORY_POOL_DEVICE, KIND_NONE, 0, 0, 1, 0) \
-	X(cuDeviceGetMemPool, MEMORY_POOL_DEVICE, KIND_NONE, 0, 0, 1, 0)
+	X(cuDeviceGetMemPool, MEMORY_POOL_DEVICE, KIND_NONE, 0, 0, 1, 0) \
+	X(cuMemGetDefaultMemPool, MEMORY_POOL_LOCATION, KIND_NONE, 0, 0, 1, 0) \
+	X(cuMemGetMemPool, MEMORY_POOL_LOCATION, KIND_NONE, 0, 0, 1, 0)
 
 /* What is probed on demand only: FACT_DEVICE of call/demand.h. */
 #define MEMORY_DEMAND_APIS(X) X(cuCtxGetDevice, MEMORY_CTX_DEVICE, KIND_NONE, 0, 0, 0, 0)

@@ -46,6 +46,7 @@ enum memory_op {
 	MEMORY_PRIMARY_RESET,   /* a: device; its memory is freed implicitly */
 	MEMORY_POOL_CREATE, /* a: address of the pool; b: CUmemPoolProps * */
 	MEMORY_POOL_DEVICE, /* a: address of the pool; b: device */
+	MEMORY_POOL_LOCATION, /* a: address of the pool; b: CUmemLocation * */
 	/* Where a thread has a device and needs no context. */
 	MEMORY_DEVICE_SET, /* a: the device */
 	MEMORY_DEVICE_OF,	 /* a: a handle, as of a pool: its device; 0: none, no change */

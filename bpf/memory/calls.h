@@ -139,15 +139,15 @@ static __noinline int call_array_size(struct thread *t, __u32 id, bool may_sleep
 /* What context_device() has for a pool in memory of the host. */
 #define DEVICE_IS_HOST (-2)
 
-/*
- * The device of CUmemAllocationProp and CUmemPoolProps, whose location {type, id} is at byte 8.
- * DEVICE_IS_HOST: it is no device; -1: not known.
- */
-static __always_inline __s32 call_location_device(struct thread *t, __u64 props, bool may_sleep)
+/* Where CUmemAllocationProp and CUmemPoolProps have their location. */
+#define LOCATION_OF_PROPS 8
+
+/* The device of a CUmemLocation {type, id}. DEVICE_IS_HOST: it is no device; -1: not known. */
+static __always_inline __s32 call_location_device(struct thread *t, __u64 at, bool may_sleep)
 {
 	__u32 location[2];
 
-	if (!call_read(location, sizeof(location), props + 8, may_sleep))
+	if (!call_read(location, sizeof(location), at, may_sleep))
 		return -1;
 	if (location[0] == LOCATION_DEVICE)
 		return location[1];
@@ -174,9 +174,9 @@ static __always_inline __u64 call_place(struct thread *t, const struct memory_ap
 	}
 	if (api->op == MEMORY_VMM_CREATE) { /* physical memory outlives contexts */
 		live->device = -1;
-		device = call_location_device(t, t->call.c, may_sleep);
+		device = call_location_device(t, t->call.c + LOCATION_OF_PROPS, may_sleep);
 	} else if (api->op == MEMORY_ALLOC_POOL) {
-		context = context_current(t, &live->device);
+		context = context_needed(t, &live->device);
 		context = context_owner(t, context, live->device);
 		device = context_device(t->process, t->call.c);
 	} else {
@@ -186,8 +186,8 @@ static __always_inline __u64 call_place(struct thread *t, const struct memory_ap
 	/* Pinned memory is that of the thread's device, if of any. */
 	if (device == DEVICE_IS_HOST)
 		live->kind = KIND_HOST;
-	else
-		live->device = device;
+	else if (device >= 0)
+		live->device = device; /* else the thread's, whose pool it most likely is */
 	return context;
 }
 

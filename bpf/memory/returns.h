@@ -156,12 +156,17 @@ static __always_inline void place_returned(struct thread *t, const struct memory
 	case MEMORY_POOL_CREATE:
 		if (call_read(&number, 8, call->a, may_sleep))
 			context_learn(t->process, number,
-				      call_location_device(t, call->b, may_sleep));
+				      call_location_device(t, call->b + LOCATION_OF_PROPS,
+							   may_sleep));
 		break;
 	case MEMORY_POOL_DEVICE:
 		if (call_read(&number, 8, call->a, may_sleep))
 			context_learn(t->process, number, call->b);
 		break;
+	default:
+		if (is_op(api, MEMORY_POOL_LOCATION) && call_read(&number, 8, call->a, may_sleep))
+			context_learn(t->process, number,
+				      call_location_device(t, call->b, may_sleep));
 	}
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* The entries of OTHER_APIS about devices: their properties and memory. */
+/* The entries about devices: those of OTHER_APIS for their properties and memory, and their pools. */
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -122,4 +122,28 @@ CUresult impl_cuDeviceCanAccessPeer(int *out, CUdevice dev, CUdevice peer)
 	if (r == CUDA_SUCCESS && out)
 		*out = dev != peer;
 	return out ? r : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* The getters of CUDA 13, of pools in memory of devices. */
+static CUresult pool_at(CUmemoryPool *out, const CUmemLocation *at, bool is_default)
+{
+	int dev;
+	if (!out || !at)
+		return CUDA_ERROR_INVALID_VALUE;
+	CUresult r = location_device(*at, &dev);
+	if (r != CUDA_SUCCESS)
+		return r;
+	return dev < 0 ? CUDA_ERROR_NOT_SUPPORTED : pool_of(out, dev, is_default);
+}
+
+CUresult impl_cuMemGetDefaultMemPool(CUmemoryPool *out, CUmemLocation *at, unsigned type)
+{
+	(void)type;
+	return RUN(cuMemGetDefaultMemPool, pool_at(out, at, true));
+}
+
+CUresult impl_cuMemGetMemPool(CUmemoryPool *out, CUmemLocation *at, unsigned type)
+{
+	(void)type;
+	return RUN(cuMemGetMemPool, pool_at(out, at, false));
 }

@@ -117,7 +117,8 @@ static const struct {
 	{"cuDevicePrimaryCtxRelease_v2", 11000}, {"cuDevicePrimaryCtxReset_v2", 11000},
 	{"cuDevicePrimaryCtxSetFlags_v2", 11000}, {"cuDeviceGetUuid_v2", 11040},
 	{"cuCtxCreate_v3", 11040},	    {"cuGetProcAddress_v2", 12000},
-	{"cuCtxCreate_v4", 12050},
+	{"cuCtxCreate_v4", 12050},	    {"cuMemGetDefaultMemPool", 13000},
+	{"cuMemGetMemPool", 13000},
 };
 
 static int version_of(const char *name)

@@ -138,7 +138,7 @@ CUresult impl_cuMemPoolCreate(CUmemoryPool *out, const CUmemPoolProps *props)
 	return RUN(cuMemPoolCreate, pool_create(out, props));
 }
 
-static CUresult pool_of(CUmemoryPool *out, CUdevice dev, bool is_default)
+CUresult pool_of(CUmemoryPool *out, CUdevice dev, bool is_default)
 {
 	if (!out)
 		return CUDA_ERROR_INVALID_VALUE;

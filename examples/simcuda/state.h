@@ -167,6 +167,7 @@ bool is_stream(CUstream s); /* 0: the default stream, 1: legacy, 2: per thread *
 
 /* The device of a location; -1: memory there is the host's. */
 CUresult location_device(CUmemLocation at, int *device);
+CUresult pool_of(CUmemoryPool *out, CUdevice dev, bool is_default);
 
 /* The table of everything that has a number. */
 void *find(enum space space, uint64_t number);

@@ -93,6 +93,12 @@ static void semantics(void)
 	CUmemoryPool pool;
 	CHECK(CU(cuDeviceGetDefaultMemPool, &pool, 0) == 0); /* of the other device */
 	CHECK(CU(cuMemAllocFromPoolAsync, &q, 100, pool, 0) == 0 && CU(cuMemFreeAsync, q, 0) == 0);
+	CUmemLocation at = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
+	CUmemoryPool same;
+	CHECK(CU(cuMemGetDefaultMemPool, &same, &at, 1) == 0 && same == pool);
+	CHECK(CU(cuMemGetMemPool, &same, &at, 1) == 0 && same == pool);
+	at.id = 99;
+	CHECK(CU(cuMemGetMemPool, &same, &at, 1) == CUDA_ERROR_INVALID_DEVICE);
 
 	tag(4); /* pinned host memory */
 	void *host;

@@ -101,12 +101,14 @@ step()
 }
 
 // queried is the beginning of a process that uses its primary context since before the attachment, and of
-// which the device is then known. All of each kind is 4096 bytes.
+// which the device is then known. All of each kind is 4096 bytes. The pool it has from before, too.
 const queried = `
-device = c_int(-1)
+device, pool = c_int(-1), c_uint64()
+cu("cuDeviceGetMemPool", byref(pool), 0)
 def allocate():
     cu("cuMemAlloc_v2", byref(p), c_size_t(4096))
     cu("cuMemAllocAsync", byref(p), c_size_t(4096), c_void_p(0))
+    cu("cuMemAllocFromPoolAsync", byref(p), c_size_t(4096), pool, c_void_p(0))
     cu("cuMemAllocManaged", byref(p), c_size_t(4096), ctypes.c_uint32(1))
     cu("cuMemAllocHost_v2", byref(p), c_size_t(4096))
     d = (c_size_t * 3)(64, 64, 1 << 32 | 1)  # CUDA_ARRAY_DESCRIPTOR: of 8-bit integers
@@ -125,7 +127,7 @@ step()
 // What is allocated in a context that was made current before the attachment is freed with the primary
 // context of its device.
 func TestMemoryOfAContextFromBeforeIsFreedWithIt(t *testing.T) {
-	const all, physical = 5 * 4096, 2 << 20
+	const all, physical = 6 * 4096, 2 << 20
 	requireEndings(t, []ending{
 		{"reset", queried + `cu("cuDevicePrimaryCtxReset_v2", 0); step()`, all + physical, physical, 1},
 		{"reset of another device", queried + `cu("cuDevicePrimaryCtxReset_v2", 1); step()`, all + physical, all + physical, 1},
@@ -167,6 +169,42 @@ step()
 cu("cuDevicePrimaryCtxReset_v2", 1)
 step()
 `, 4096, 4096, 1},
+	})
+}
+
+// A pool from before the attachment, as one that a program has since its start, is taken for one of the thread's device: that
+// of another one is known once it is queried.
+func TestAPoolFromBeforeIsOfTheThreadsDevice(t *testing.T) {
+	const kept = 4096
+	eachVariant(t, func(t *testing.T, o tracer.Options) {
+		l := startLate(t, o, `
+own, other, device = c_uint64(), c_uint64(), c_int(-1)
+cu("cuDeviceGetDefaultMemPool", byref(own), 0)
+cu("cuCtxSetCurrent", context)
+def allocate(pool):
+    cu("cuMemAllocFromPoolAsync", byref(p), c_size_t(4096), pool, c_void_p(0))
+step()
+allocate(own)
+cu("cuCtxGetDevice", byref(device))
+allocate(own)
+step()
+cu("cuMemGetDefaultMemPool", byref(other), (ctypes.c_uint32 * 2)(1, 1), 1)
+allocate(other)
+cu("cuMemGetMemPool", byref(other), (ctypes.c_uint32 * 2)(1, 1), 1)
+allocate(other)
+step()
+`)[0]
+		devices := func() map[int32]uint64 {
+			next(l.Process)
+			sums := map[int32]uint64{}
+			for _, r := range l.RowsOf(l.PID()) {
+				sums[r.Device] += r.InuseBytes
+			}
+			return sums
+		}
+		require.Equal(t, map[int32]uint64{-1: kept, 0: kept}, devices(), "the first one has its device requested")
+		require.Equal(t, map[int32]uint64{-1: kept, 0: kept, 1: 2 * kept}, devices())
+		l.end()
 	})
 }
 

@@ -40,6 +40,8 @@ class Library:
 class HipWorker(Worker):
     """One thread. Its stack is its device, on which it is from its start."""
 
+    pool_ways = ("cuMemPoolCreate", "cuDeviceGetDefaultMemPool", "cuDeviceGetMemPool")
+
     def __init__(self, process, index, rng):
         super().__init__(process, index, rng)
         self.lib = Library(process.lib)

@@ -54,7 +54,7 @@ func TestRandomCallsAreExactWithoutNewKernelFeatures(t *testing.T) {
 	requireOldPrograms(t)
 	lib := simulated.DriverCopy(t)
 	dir := t.TempDir()
-	tr := tracer.Start(t, lib, tracer.Options{Linux510: true})
+	tr := tracer.Start(t, lib, tracer.Options{Linux510: true, Edit: allRefusals})
 	workload(t, lib, dir, func() {
 		want := expected(t, dir, false)
 		t.Logf("%d rows, %+v", len(want), compare.Total(want))
@@ -71,5 +71,5 @@ func TestRandomCallsAreExactWithoutNewKernelFeatures(t *testing.T) {
 func TestRandomHIPCallsAreExactWithoutNewKernelFeatures(t *testing.T) {
 	requireOldPrograms(t)
 	t.Setenv("SIMHIP_HELD", "0")
-	requireExactHIP(t, tracer.Options{Linux510: true}, subject.Volume(5000, 50000))
+	requireExactHIP(t, tracer.Options{Linux510: true, Edit: allRefusals}, subject.Volume(5000, 50000))
 }

@@ -230,6 +230,9 @@ class Memory:
 class Contexts:
     """Changes which context is current, and makes and retains contexts and pools."""
 
+    pool_ways = ("cuMemPoolCreate", "cuDeviceGetDefaultMemPool", "cuDeviceGetMemPool",
+                 "cuMemGetDefaultMemPool", "cuMemGetMemPool")
+
     def contexts(self):
         return self.p.primary + self.own
 
@@ -312,10 +315,12 @@ class Contexts:
 
     def pool(self):
         pool, device = c_uint64(), self.rng.randrange(self.devices)
-        way = self.rng.choice(("cuMemPoolCreate", "cuDeviceGetDefaultMemPool", "cuDeviceGetMemPool"))
+        way = self.rng.choice(self.pool_ways)
         if way == "cuMemPoolCreate":
             # Some are in memory of the host.
             args = (byref(PoolProps(1, 0, self.rng.choice((1, 1, 1, 1, 2, 3)), device)),)
+        elif way.startswith("cuMemGet"):  # of CUDA 13: a location, and pinned memory
+            args = ((c_uint32 * 2)(1, device), c_int(1))
         else:
             args = (c_int(device),)
         if self.expect((yield self.call(way, byref(pool), *args))) and len(self.pools) < 8:
