@@ -118,6 +118,7 @@
 	X(cuStreamSynchronize, CALL_WAIT, 0, 0, CALL_NONE, 0) \
 	X(cuStreamSynchronize_ptsz, CALL_WAIT, 0, CALL_PER_THREAD, CALL_NONE, 0) \
 	X(cuCtxSynchronize, CALL_WAIT, 0, 0, CALL_NONE, CALL_NONE) \
+	X(cuCtxSynchronize_v2, CALL_WAIT, 0, CALL_OF_CONTEXT, 0, CALL_NONE) \
 	X(cuEventSynchronize, CALL_WAIT, 0, CALL_OF_EVENT, 0, CALL_NONE) \
 	X(cuStreamWaitEvent, CALL_ORDER, 0, 0, 1, 0) \
 	X(cuStreamWaitEvent_ptsz, CALL_ORDER, 0, CALL_PER_THREAD, 1, 0) \

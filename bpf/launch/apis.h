@@ -21,7 +21,7 @@ enum call_op {
 	CALL_OP_NONE = 0,
 	CALL_LAUNCH,	   /* a: function; grid, block, shared memory follow; b: stream;
 			      detail: enum launch_detail */
-	CALL_LAUNCH_EX,	   /* a: function; b: CUlaunchConfig * */
+	CALL_LAUNCH_EX,	   /* a: function; b: CUlaunchConfig *; detail: enum launch_detail */
 	CALL_LAUNCH_MULTI, /* a: CUDA_LAUNCH_PARAMS[]; b: how many; detail: enum launch_detail */
 	CALL_GRAPH,	   /* a: CUgraphExec; b: stream */
 	CALL_HOST,	   /* a: function of the host; b: stream */
@@ -106,6 +106,8 @@ enum call_flag {
 	CALL_2D = 8,
 	/* With CALL_2D: argument a + 2 is the depth. */
 	CALL_3D = 16,
+	/* Argument a is the context that is meant; 0: the current one. */
+	CALL_OF_CONTEXT = 32,
 };
 
 #define CALL_ARGUMENTS 16

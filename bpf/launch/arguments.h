@@ -29,6 +29,9 @@ enum {
 #define X(symbol, op, detail, flags, a, b) +(((flags) & (CALL_2D | CALL_3D)) != 0)
 	CALLS_WITH_EXTENTS = (0 COPY_CALLS(X)) > 0,
 #undef X
+#define X(symbol, op, detail, flags, a, b) +(((flags) & CALL_OF_CONTEXT) != 0)
+	CALLS_OF_CONTEXTS = (0 OTHER_CALLS(X)) > 0,
+#undef X
 #define X(library, symbol, op, a) +((op) == CALL_STUB)
 	STUBS = (0 LIBRARY_CALLS(X)) > 0,
 #undef X

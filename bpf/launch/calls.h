@@ -152,7 +152,7 @@ static __always_inline void facts_copy_2d(struct call_facts *f, __u64 at, bool m
 	f->bytes = extent[0] * extent[1];
 }
 
-/* CUlaunchConfig: grid, block and shared memory, the stream at 32. */
+/* CUlaunchConfig, HIP_LAUNCH_CONFIG and hipLaunchConfig_t: grid, block and shared memory, the stream at 32. */
 static __always_inline void facts_launch_ex(struct call_facts *f, __u64 config, bool may_sleep)
 {
 	__u64 words[5];
@@ -354,7 +354,8 @@ static __noinline int call_describe(struct thread *t, __u32 result, bool may_sle
 	a = call_argument(call, api->a);
 	b = call_argument(call, api->b);
 	__builtin_memset(f, 0, sizeof(*f));
-	f->device = launch_device(t);
+	f->device = CALLS_OF_CONTEXTS && api->flags & CALL_OF_CONTEXT ? launch_device_of(t, a)
+								     : launch_device(t);
 	f->stream = b;
 	facts_read(t, api, a, b, result != 0, may_sleep);
 	stream_read(t, api, a);

@@ -48,6 +48,23 @@ static __always_inline __s32 launch_device(struct thread *t)
 	return device >= 0 && device < 128 ? device : -1;
 }
 
+/*
+ * As launch_device(), for the context that a call names. That of an unknown context is unknown, but
+ * where the thread's own is unknown, too, the two are taken for the same one.
+ */
+static __always_inline __s32 launch_device_of(struct thread *t, __u64 context)
+{
+	__s32 device = launch_device(t), named, current;
+	__u64 handle = context_current(t, &current);
+
+	if (!context || context == handle)
+		return device;
+	named = context_device(t->process, context);
+	if (named < 0 && !handle)
+		return device;
+	return named < 128 ? named : -1;
+}
+
 /* Constants, as table_has_op(). */
 static __always_inline bool table_has_context_op(enum context_op wanted)
 {

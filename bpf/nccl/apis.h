@@ -53,7 +53,7 @@ enum nccl_op {
 	CUDA_EVENT_WAIT,   /* a: event */
 	CUDA_EVENT_QUERY,
 	CUDA_STREAM_AFTER, /* cuStreamWaitEvent; a: stream; b: event */
-	CUDA_CONTEXT_WAIT, /* cuCtxSynchronize */
+	CUDA_CONTEXT_WAIT, /* cuCtxSynchronize; a: the context; 0: the current one */
 	CUDA_CONTEXT_CREATE, /* a: address of the context; b: device */
 	CUDA_CONTEXT_RETAIN, /* as CUDA_CONTEXT_CREATE, of a device's primary one */
 	CUDA_CONTEXT_SET,  /* a: the context */
@@ -162,6 +162,7 @@ enum nccl_op {
 	X(cuStreamWaitEvent, CUDA_STREAM_AFTER, 0, 1, 0)                       \
 	X(cuStreamWaitEvent_ptsz, CUDA_STREAM_AFTER, 0, 1, 1)                  \
 	X(cuCtxSynchronize, CUDA_CONTEXT_WAIT, NCCL_NO, NCCL_NO, 0)            \
+	X(cuCtxSynchronize_v2, CUDA_CONTEXT_WAIT, 0, NCCL_NO, 0)               \
 	X(cuCtxCreate_v2, CUDA_CONTEXT_CREATE, 0, 2, 0)                        \
 	X(cuCtxCreate_v3, CUDA_CONTEXT_CREATE, 0, 4, 0)                        \
 	X(cuCtxCreate_v4, CUDA_CONTEXT_CREATE, 0, 3, 0)                        \

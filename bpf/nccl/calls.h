@@ -138,7 +138,7 @@ static __always_inline void nccl_enter(struct pt_regs *ctx, struct thread *t, __
 		event_pending(process, call->a, tid);
 		break;
 	case CUDA_CONTEXT_WAIT:
-		call->stream = context_current(t, &device);
+		call->stream = call->a ?: context_current(t, &device);
 		context_pending(process, call->stream, call->enter_boot_ns, tid);
 		break;
 	}

@@ -118,7 +118,7 @@ static const struct {
 	{"cuDevicePrimaryCtxSetFlags_v2", 11000}, {"cuDeviceGetUuid_v2", 11040},
 	{"cuCtxCreate_v3", 11040},	    {"cuGetProcAddress_v2", 12000},
 	{"cuCtxCreate_v4", 12050},	    {"cuMemGetDefaultMemPool", 13000},
-	{"cuMemGetMemPool", 13000},
+	{"cuMemGetMemPool", 13000},	    {"cuCtxSynchronize_v2", 13000},
 };
 
 static int version_of(const char *name)

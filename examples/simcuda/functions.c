@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Properties of kernels and graphs: attributes, occupancy, a DOT dump. Every kernel is
+ * Properties of kernels and graphs: attributes, occupancy, a DOT dump; the waits of CUDA 13. Every kernel is
  * the same: 1,024 threads, 32 registers, no shared memory of its own.
  */
 #include <stdio.h>
 
 #include "exports.h"
+#include "launch.h"
 #include "state.h"
 
 /* Runs an expression with the lock held; an unknown function is an error. */
@@ -142,3 +143,5 @@ CUresult impl_cuGraphDebugDotPrint(uint64_t graph, const char *path, unsigned fl
 	fprintf(f, "}\n");
 	return fclose(f) ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS;
 }
+
+ONLY(cuCtxSynchronize_v2, (CUcontext ctx), context_done(ctx), .context = ctx)

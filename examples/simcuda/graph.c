@@ -107,11 +107,10 @@ static CUresult stream_done(uint64_t stream, bool wait)
 	return r ? r : done(LATER(later_stream(stream, wait)));
 }
 
-/* Of the process: contexts are not distinguished. */
-static CUresult context_done(void)
+CUresult context_done(CUcontext handle)
 {
-	CUresult why = CUDA_SUCCESS;
-	if (!current(&why))
+	CUresult why = CUDA_ERROR_INVALID_CONTEXT;
+	if (handle ? !find(SPACE_CONTEXT, handle) : !current(&why))
 		return why;
 	return done(LATER(later_all(true)));
 }
@@ -139,7 +138,7 @@ CUresult impl_cuEventElapsedTime(float *out, CUevent from, CUevent to)
 
 PTSZ(cuStreamSynchronize, (CUstream s), stream_done(s, true), .stream = s)
 PTSZ(cuStreamQuery, (CUstream s), stream_done(s, false), .stream = s)
-ONLY(cuCtxSynchronize, (void), context_done())
+ONLY(cuCtxSynchronize, (void), context_done(0))
 ONLY(cuEventSynchronize, (CUevent e), event_done(&w, e, true))
 ONLY(cuEventQuery, (CUevent e), event_done(&w, e, false))
 PTSZ(cuEventRecord, (CUevent e, CUstream s), event_record(&w, e), .stream = s)
@@ -261,7 +260,7 @@ NODE(hipGraphAddBatchMemOpNode)
 NODE(hipDrvGraphAddMemcpyNode)
 NODE(hipDrvGraphAddMemsetNode)
 NODE(hipDrvGraphAddMemFreeNode)
-ONLY(hipDeviceSynchronize, (void), context_done())
+ONLY(hipDeviceSynchronize, (void), context_done(0))
 #endif
 
 static CUresult graph_launch(struct work *w, uint64_t exec)

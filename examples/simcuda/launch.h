@@ -50,6 +50,8 @@ CUresult launch(struct work *w);
 /* Linear copies and sets happen, at once, if they are not captured. */
 CUresult copy(struct work *w, uint64_t to, uint64_t from);
 CUresult set(struct work *w, uint64_t p, unsigned value, unsigned element_bytes, uint64_t n);
+/* Waits for all of the process: contexts are not distinguished. 0: the current one. */
+CUresult context_done(CUcontext handle);
 /* examples/simhip: a program's handle of a kernel, which may have been another's. */
 void function_register(struct work *w, uint64_t handle, const char *name);
 

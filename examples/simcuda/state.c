@@ -188,7 +188,7 @@ CUresult end_work(struct call *c, const struct work *w, CUresult result)
 		.start_ns = w->start_ns,
 	};
 	CUresult why;
-	struct context *ctx = current(&why);
+	struct context *ctx = w->context ? find(SPACE_CONTEXT, w->context) : current(&why);
 	if (ctx)
 		r.device = ctx->device;
 	memcpy(r.grid, w->grid, sizeof(r.grid));

@@ -155,6 +155,7 @@ struct work {
 	uint8_t direction, captured;
 	const char *kernel; /* name of the launched kernel, under the lock */
 	uint64_t graph;	    /* handle of the launched graph */
+	uint64_t context;   /* that it is about, if it is given; 0: the current one */
 };
 /* See observer.h. Call these with the lock held, and without it. */
 void observer_notify(const struct work *w, int32_t device);

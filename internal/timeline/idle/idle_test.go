@@ -71,13 +71,14 @@ func TestUnknownTimeIsNotAGap(t *testing.T) {
 	hip, context := *event, wait(120, 500)
 	hip.Function = "hipEventSynchronize"
 	context.Function, context.Stream, context.Device = "cuCtxSynchronize", weave.NoStream, weave.DeviceOf(1)
-	of := *context
-	of.Function = "hipDeviceSynchronize"
+	of, named := *context, *context
+	of.Function, named.Function = "hipDeviceSynchronize", "cuCtxSynchronize_v2"
 	for name, calls := range map[string][]*weave.Call{
 		"an event":                          {event},
 		"an event of HIP":                   {&hip},
 		"a context that may be another one": {context},
 		"a device of HIP":                   {&of},
+		"a context that CUDA 13 names":      {&named},
 		"a wait that failed":                {failed},
 		"submitted during the wait":         {during, wait(120, 500)},
 		"submitted at its end":              {wait(120, 500), launch(499, 510, "f")},

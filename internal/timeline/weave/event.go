@@ -112,7 +112,7 @@ func (c *Call) WaitsForEvent() bool { return slices.Contains(eventWaits, c.Funct
 
 // contextWaits wait for the current context or device; the streams of others are unknown.
 var (
-	contextWaits = []string{"cuCtxSynchronize", "hipCtxSynchronize", "hipDeviceSynchronize"}
+	contextWaits = []string{"cuCtxSynchronize", "cuCtxSynchronize_v2", "hipCtxSynchronize", "hipDeviceSynchronize"}
 	eventWaits   = []string{"cuEventSynchronize", "hipEventSynchronize"}
 )
 

@@ -215,7 +215,8 @@ class Worker:
     def wait(self):
         r = self.random
         s, e = self.stream(), r.choice(self.events)
-        self.call(*r.choice([(self.form("cuStreamSynchronize"), s), ("cuCtxSynchronize",), (self.form("cuStreamQuery"), s),
+        self.call(*r.choice([(self.form("cuStreamSynchronize"), s), ("cuCtxSynchronize",),
+                             ("cuCtxSynchronize_v2", r.choice([c_uint64(0), *self.contexts])), (self.form("cuStreamQuery"), s),
                              ("cuEventSynchronize", e), ("cuEventQuery", e), (self.form("cuEventRecord"), e, s),
                              (self.form("cuStreamWaitEvent"), s, e, c_uint(0))]))
 

@@ -64,8 +64,7 @@ class Ranks:
         other("cuCtxSetCurrent", other.context)
         other.device_synchronize()
         yield "waited for another context"
-        self.cuda("cuCtxSetCurrent", mine)
-        self.cuda.device_synchronize()
+        self.cuda("cuCtxSynchronize_v2", mine)  # of CUDA 13: it need not be current
 
     def synchronize(self):
         self.cuda.synchronize(self.stream)
