@@ -8,7 +8,7 @@
  * of launch/apis.h, which includes this file.
  *
  * Signatures: hip_runtime_api.h and hip_ext.h 6.4.3, and the reference for hipMemcpyBatchAsync,
- * which came later. Functions that a version does not export are not probed. Not here:
+ * hipLaunchKernelExC and hipDrvLaunchKernelEx, which came later. Functions that a version does not export are not probed. Not here:
  * hipLaunchByPtr, whose grid was the argument of an earlier call, and hipMemcpy3DBatchAsync.
  */
 
@@ -26,6 +26,8 @@
 	X(hipModuleLaunchCooperativeKernel, CALL_LAUNCH, LAUNCH_BLOCKS, 0, 0, 8) \
 	X(hipExtModuleLaunchKernel, CALL_LAUNCH, LAUNCH_ITEMS, 0, 0, 8) \
 	X(hipHccModuleLaunchKernel, CALL_LAUNCH, LAUNCH_ITEMS, 0, 0, 8) \
+	X(hipLaunchKernelExC, CALL_LAUNCH_EX, LAUNCH_HOST, 0, 1, 0) \
+	X(hipDrvLaunchKernelEx, CALL_LAUNCH_EX, 0, 0, 1, 0) \
 	X(hipLaunchCooperativeKernelMultiDevice, CALL_LAUNCH_MULTI, LAUNCH_HOST, 0, 0, 1) \
 	X(hipExtLaunchMultiKernelMultiDevice, CALL_LAUNCH_MULTI, LAUNCH_HOST, 0, 0, 1) \
 	X(hipModuleLaunchCooperativeKernelMultiDevice, CALL_LAUNCH_MULTI, LAUNCH_BLOCKS, 0, 0, 1) \

@@ -33,6 +33,22 @@ SPT(hipLaunchCooperativeKernel,
     (uint64_t f, dim3 g, dim3 b, void **args, unsigned shared, CUstream s), launch_host(&w),
     .function = f, .stream = s, DIM3)
 
+typedef struct {
+	dim3 grid, block;
+	size_t shared;
+	CUstream stream;
+	void *attributes;
+	unsigned count;
+} hipLaunchConfig_t; /* as HIP_LAUNCH_CONFIG, whose shared memory has 32 bits */
+
+#define CONFIG \
+	.function = f, .stream = config->stream, \
+	.grid = {config->grid.x, config->grid.y, config->grid.z}, \
+	.block = {config->block.x, config->block.y, config->block.z}, \
+	.shared_bytes = (uint32_t)config->shared
+ONLY(hipLaunchKernelExC, (const hipLaunchConfig_t *config, uint64_t f), launch_host(&w), CONFIG)
+ONLY(hipDrvLaunchKernelEx, (const hipLaunchConfig_t *config, uint64_t f), launch(&w), CONFIG)
+
 #define BLOCKS(items, block) ((block) ? ((items) + (block) - 1) / (block) : 0)
 #define ITEMS \
 	.grid = {BLOCKS(x, bx), BLOCKS(y, by), BLOCKS(z, bz)}, .block = {bx, by, bz}, \

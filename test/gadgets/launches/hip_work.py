@@ -4,7 +4,7 @@ import ctypes
 import os
 from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_ulonglong, c_void_p
 
-from __main__ import INJECTED, Worker
+from __main__ import INJECTED, LaunchConfig, Worker
 
 HOST, DEVICE, ARRAY, UNIFIED = 1, 2, 10, 11
 KINDS = [0, 1, 2, 3, 4, 1024]
@@ -110,7 +110,7 @@ class HipWorker(Worker):
 
     def launch(self):
         r = self.random
-        kind = r.randrange(12)
+        kind = r.randrange(13)
         f, h, s, shape = r.choice(self.functions), r.choice(self.handles), self.stream(), self.shape()
         grid, block, shared = Dim3(*shape[:3]), Dim3(*shape[3:6]), shape[6]
         if kind < 4:
@@ -133,6 +133,9 @@ class HipWorker(Worker):
         elif kind == 10:
             params = (FunctionParams * 2)(*[FunctionParams(f.value, (c_uint * 7)(*shape), s.value, 1) for _ in range(2)])
             self.call("hipModuleLaunchCooperativeKernelMultiDevice", params, c_uint(2), c_uint(0))
+        elif kind == 11:
+            config = byref(LaunchConfig((c_uint * 7)(*shape), s.value, None, 0))
+            self.call(*r.choice([("hipLaunchKernelExC", config, h, None), ("hipDrvLaunchKernelEx", config, f, None, None)]))
         else:
             self.call(self.form("hipLaunchHostFunc"), s, c_void_p(0x1000 + 16 * r.randrange(3)), None)
 

@@ -54,14 +54,14 @@ func nameHash(name string) uint64 {
 var directions = []string{"", "any", "HtoD", "DtoH", "DtoD", "HtoH", "PtoP"}
 
 // launching are the functions that name a kernel.
-var launching = regexp.MustCompile(`^(cu|hip(Ext|Module|ExtModule|HccModule)?)Launch`)
+var launching = regexp.MustCompile(`^(cu|hip(Ext|Module|ExtModule|HccModule|Drv)?)Launch`)
 
 func isLaunch(api string) bool { return launching.MatchString(api) && !isHost(api) }
 func isHost(api string) bool   { return strings.Contains(api, "LaunchHostFunc") }
 
 // isByHandle: HIP's launches of a kernel that the program has registered.
 func isByHandle(api string) bool {
-	return strings.HasPrefix(api, "hip") && isLaunch(api) && !strings.Contains(api, "Module")
+	return strings.HasPrefix(api, "hip") && isLaunch(api) && !strings.Contains(api, "Module") && !strings.Contains(api, "Drv")
 }
 
 // registers is no call of a row's: it teaches a name.
