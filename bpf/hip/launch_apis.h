@@ -8,8 +8,9 @@
  * of launch/apis.h, which includes this file.
  *
  * Signatures: hip_runtime_api.h and hip_ext.h 6.4.3, and the reference for hipMemcpyBatchAsync,
- * hipLaunchKernelExC and hipDrvLaunchKernelEx, which came later. Functions that a version does not export are not probed. Not here:
- * hipLaunchByPtr, whose grid was the argument of an earlier call, and hipMemcpy3DBatchAsync.
+ * hipLaunchKernelExC and hipDrvLaunchKernelEx, which came later. Functions that a version does not
+ * export are not probed. Not here: hipLaunchByPtr, whose grid was the argument of an earlier call,
+ * and hipMemcpy3DBatchAsync.
  */
 
 /* The launch that is followed in windows if any is. */
