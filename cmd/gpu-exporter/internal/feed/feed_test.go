@@ -319,21 +319,6 @@ func TestADaemonWithoutTablesIdentifiesItsRuns(t *testing.T) {
 	require.EqualValues(t, 250+5000, s.alloc, "they have begun again")
 }
 
-func TestRefusedAllocationsAreReportedOnce(t *testing.T) {
-	d, f, s, now := setup(t, false)
-	d.refused(now.Add(-time.Minute))
-	d.allocated(1)
-	c := d.attach(f, now)
-	require.Zero(t, s.ooms, "it was before our time")
-	d.refused(now.Add(time.Second))
-	c.next(now.Add(time.Second))
-	require.Equal(t, 1, s.ooms)
-	f.Disconnected(now)
-	d.refused(now.Add(2 * time.Second))
-	d.attach(f, now.Add(3*time.Second))
-	require.Equal(t, 2, s.ooms, "the one meanwhile is new, the other is not")
-}
-
 // TestWhatFailsForAnotherReasonIsNoMemoryFailure: it is sent, and sets off no alert.
 func TestWhatFailsForAnotherReasonIsNoMemoryFailure(t *testing.T) {
 	d, f, s, now := setup(t, false)
