@@ -25,7 +25,7 @@ const (
 	allowFor, denyFor = time.Minute, 10 * time.Second
 
 	reviewTimeout = 5 * time.Second
-	maxParallel   = 16   // reviews of all requests
+	maxParallel   = 16   // reviews of tokens, and as many of accesses, of all requests
 	maxReviews    = 1000 // of a request: ten seconds of accessesPerSecond
 
 	// Entries of the caches, about 200 bytes each and 1 KiB for a reader. Those of tokens that are
@@ -60,11 +60,13 @@ type question struct {
 
 // reviewer sends reviews to the API server and keeps the answers for a while.
 type reviewer struct {
-	cfg      Config
-	readers  *cache.LRUExpireCache // digest → *reader
-	invalid  *cache.LRUExpireCache // digest → true
-	answers  *cache.LRUExpireCache // question → bool
-	parallel chan struct{}
+	cfg     Config
+	readers *cache.LRUExpireCache // digest → *reader
+	invalid *cache.LRUExpireCache // digest → true
+	answers *cache.LRUExpireCache // question → bool
+	// Reviews that are under way. Those of tokens have slots of their own, in which they also wait for
+	// tokensPerSecond: anyone can make tokens up, and must not delay readers who are known.
+	parallelTokens, parallelAccesses chan struct{}
 }
 
 func newReviewer(cfg Config) *reviewer {
@@ -72,11 +74,12 @@ func newReviewer(cfg Config) *reviewer {
 		cfg.Clock = clock.RealClock{}
 	}
 	return &reviewer{
-		cfg:      cfg,
-		readers:  cache.NewLRUExpireCacheWithClock(maxReaders, cfg.Clock),
-		invalid:  cache.NewLRUExpireCacheWithClock(maxInvalid, cfg.Clock),
-		answers:  cache.NewLRUExpireCacheWithClock(maxAnswers, cfg.Clock),
-		parallel: make(chan struct{}, maxParallel),
+		cfg:              cfg,
+		readers:          cache.NewLRUExpireCacheWithClock(maxReaders, cfg.Clock),
+		invalid:          cache.NewLRUExpireCacheWithClock(maxInvalid, cfg.Clock),
+		answers:          cache.NewLRUExpireCacheWithClock(maxAnswers, cfg.Clock),
+		parallelTokens:   make(chan struct{}, maxParallel),
+		parallelAccesses: make(chan struct{}, maxParallel),
 	}
 }
 
@@ -94,7 +97,7 @@ func (r *reviewer) reader(ctx context.Context, token string) (*reader, error) {
 		spec.Audiences = []string{r.cfg.Audience}
 	}
 	var status authenticationv1.TokenReviewStatus
-	err := r.review(ctx, func(ctx context.Context) error {
+	err := review(ctx, r.parallelTokens, func(ctx context.Context) error {
 		answer, err := r.cfg.Tokens.Create(ctx, &authenticationv1.TokenReview{Spec: spec}, metav1.CreateOptions{})
 		if err == nil {
 			status = answer.Status
@@ -161,7 +164,7 @@ func (r *reviewer) access(ctx context.Context, of *reader, namespace string) (bo
 		ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: namespace, Verb: Verb, Group: Group, Resource: Resource},
 	}}
 	isAllowed := false
-	err := r.review(ctx, func(ctx context.Context) error {
+	err := review(ctx, r.parallelAccesses, func(ctx context.Context) error {
 		answer, err := r.cfg.Accesses.Create(ctx, request, metav1.CreateOptions{})
 		if err == nil {
 			isAllowed = answer.Status.Allowed && !answer.Status.Denied
@@ -179,11 +182,11 @@ func (r *reviewer) access(ctx context.Context, of *reader, namespace string) (bo
 	return isAllowed, nil
 }
 
-// review calls the API server once, within the limits.
-func (r *reviewer) review(ctx context.Context, call func(context.Context) error) error {
+// review calls the API server once, in one of the slots and within the time.
+func review(ctx context.Context, slots chan struct{}, call func(context.Context) error) error {
 	select {
-	case r.parallel <- struct{}{}:
-		defer func() { <-r.parallel }()
+	case slots <- struct{}{}:
+		defer func() { <-slots }()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
