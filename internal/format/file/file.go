@@ -13,7 +13,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"strconv"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -29,9 +28,10 @@ type File struct {
 
 // Prepare finds out whether the file can be written, so that a path that cannot
 // is an error when the recording starts and not when the data is there. It
-// leaves nothing behind, because the process may be killed.
+// leaves nothing behind, because the process may be killed. For a reader of a pipe it waits
+// a few seconds: the caller must hold no lock that a signal needs.
 func Prepare(path string) (*File, error) {
-	device, err := openDevice(path)
+	device, err := openDevice(path, readerWait)
 	if err != nil {
 		return nil, err
 	}
@@ -69,10 +69,26 @@ func (o *File) Discard() {
 	}
 }
 
+// Write writes a file whose name the user did not give, such as a numbered one, at any time: it never waits
+// for another process. A device or a pipe is an error.
+func Write(path string, write func(io.Writer) error) error {
+	found, err := look(path)
+	if err != nil {
+		return err
+	}
+	if found != nil {
+		defer found.close()
+		if err := found.mustBeFile(); err != nil {
+			return err
+		}
+	}
+	return (&File{path: path}).Commit(write)
+}
+
 // Create creates a file that is written bit by bit. A file that exists is replaced, and not
-// truncated; a device or a pipe is opened.
+// truncated; a device or a pipe is opened. It waits as Prepare does.
 func Create(path string) (*os.File, error) {
-	device, err := openDevice(path)
+	device, err := openDevice(path, readerWait)
 	if device != nil || err != nil {
 		return device, err
 	}
@@ -86,45 +102,6 @@ func Create(path string) (*os.File, error) {
 	return t.file, nil
 }
 
-// openDevice opens what the path leads to if that is no regular file and no new one.
-func openDevice(path string) (*os.File, error) {
-	info, err := os.Lstat(path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil, nil
-	case err != nil:
-		return nil, err
-	case info.IsDir():
-		return nil, fmt.Errorf("%s is a directory", path)
-	case info.Mode().IsRegular():
-		return nil, nil
-	case info.Mode().Type() == fs.ModeSymlink && isStandard(path, info):
-		// Appended, for the shell may have opened a file that has something in it.
-		return os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
-	case info.Mode().Type() == fs.ModeSymlink:
-		target, err := filepath.EvalSymlinks(path)
-		if err != nil {
-			return nil, fmt.Errorf("%s is a symbolic link that leads nowhere; give the name of a file", path)
-		}
-		return nil, fmt.Errorf("%s is a symbolic link, and none is followed for a file that is written: give %s", path, target)
-	}
-	if stat, is := info.Sys().(*syscall.Stat_t); is && !trusted(stat.Uid) {
-		return nil, fmt.Errorf("%s is no file, and belongs to another user (%d)", path, stat.Uid)
-	}
-	return os.OpenFile(path, os.O_WRONLY|unix.O_NOFOLLOW, 0)
-}
-
-// isStandard reports whether a link is one of the system's names for this process's open files. Other
-// users may make links in other places below /dev, such as /dev/shm.
-func isStandard(path string, link fs.FileInfo) bool {
-	if stat, is := link.Sys().(*syscall.Stat_t); !is || !trusted(stat.Uid) {
-		return false
-	}
-	dir, name := filepath.Split(path)
-	_, err := strconv.ParseUint(name, 10, 31)
-	return path == "/dev/stdout" || path == "/dev/stderr" || err == nil && (dir == "/dev/fd/" || dir == "/proc/self/fd/")
-}
-
 // temporary is a file under another name than it will have.
 type temporary struct {
 	file       *os.File
@@ -136,12 +113,7 @@ type temporary struct {
 // create creates a file under a name that did not exist. An error names the path that the user
 // gave.
 func create(path string) (t *temporary, err error) {
-	defer func() {
-		var number syscall.Errno
-		if errors.As(err, &number) {
-			err = &fs.PathError{Op: "create", Path: path, Err: number}
-		}
-	}()
+	defer func() { err = named("create", path, err) }()
 	dir, last := filepath.Split(path)
 	if last == "" {
 		return nil, fmt.Errorf("%q is no name of a file", path)
@@ -169,6 +141,15 @@ func create(path string) (t *temporary, err error) {
 		return t, nil
 	}
 	return nil, errors.Join(unix.EEXIST, unix.Close(at))
+}
+
+// named gives an error of a system call the path that the user gave.
+func named(operation, path string, err error) error {
+	var number syscall.Errno
+	if errors.As(err, &number) {
+		return &fs.PathError{Op: operation, Path: path, Err: number}
+	}
+	return err
 }
 
 // rename gives the file its name.
