@@ -11,12 +11,14 @@ import (
 	"net/netip"
 	"os"
 	"os/signal"
+	"slices"
 	"time"
 
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/logger"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 	"golang.org/x/sys/unix"
+	"golang.org/x/time/rate"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/export/listen"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/format/duration"
@@ -24,12 +26,19 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/format/pprof"
 )
 
+// callerMarks is how many marks a minute callers of --mark-listen may set, as many as --mark-every, and at once: any
+// process of the machine can call.
+const callerMarks = 30
+
+var errTooManyMarks = fmt.Errorf("at most %d marks a minute are set by --%s", callerMarks, paramListen)
+
 // marks writes a profile each time that the user requests one: what `ig-gpu diff` compares.
 type marks struct {
 	path    string
 	count   int
-	asked   []markRequest // that came since the last rows
+	asked   []markRequest // that came since the last rows; all get the same mark
 	due     []markRequest // those that came before: rows that come now were read after them
+	callers *rate.Limiter // of marks for callers
 	signals chan os.Signal
 	done    chan struct{}
 	server  *listen.Server // of --mark-listen, or nil
@@ -73,10 +82,15 @@ func checkMarks(values api.ParamValues) error {
 	return nil
 }
 
+func newMarks(path string) *marks {
+	return &marks{path: path, signals: make(chan os.Signal, 8), done: make(chan struct{}),
+		callers: rate.NewLimiter(rate.Every(time.Minute/callerMarks), callerMarks)}
+}
+
 // startMarks listens for SIGUSR1, for calls of --mark-listen, and for the time of
 // --mark-every.
 func (i *instance) startMarks(gc operators.GadgetContext) error {
-	m := &marks{path: i.values[paramMark], signals: make(chan os.Signal, 8), done: make(chan struct{})}
+	m := newMarks(i.values[paramMark])
 	if m.path == "" {
 		return nil
 	}
@@ -107,18 +121,51 @@ func (i *instance) startMarks(gc operators.GadgetContext) error {
 			case <-m.signals:
 			case <-every:
 			}
-			i.ask(m, nil)
+			i.ask(m)
 		}
 	}()
-	gc.SetVar(VarMark, func() { i.ask(m, nil) })
+	gc.SetVar(VarMark, func() { i.ask(m) })
 	gc.Logger().Infof("sink: kill -USR1 %d sets a mark: %s.1.pb.gz, .2 and so on", os.Getpid(), m.path)
 	return nil
 }
 
-func (i *instance) ask(m *marks, r markRequest) {
+// ask requests a mark for the user.
+func (i *instance) ask(m *marks) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	m.asked = append(m.asked, r)
+	m.add(nil)
+}
+
+// askFor requests a mark for a caller, unless callers have set too many.
+func (i *instance) askFor(m *marks, r markRequest) error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if len(m.asked) == 0 && !m.callers.Allow() {
+		return errTooManyMarks
+	}
+	m.add(r)
+	return nil
+}
+
+// withdraw keeps the mark and forgets its caller, who has disconnected.
+func (i *instance) withdraw(m *marks, r markRequest) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	is := func(other markRequest) bool { return other == r }
+	if slices.ContainsFunc(m.asked, is) {
+		m.asked = slices.DeleteFunc(m.asked, is)
+		m.add(nil)
+	}
+	if n := slices.IndexFunc(m.due, is); n >= 0 {
+		m.due[n] = nil
+	}
+}
+
+// add adds a request to those that came since the last rows. One without a caller is enough.
+func (m *marks) add(r markRequest) {
+	if r != nil || !slices.Contains(m.asked, nil) {
+		m.asked = append(m.asked, r)
+	}
 }
 
 // loopback is the address to listen at, which other machines must not reach: who can
@@ -162,9 +209,14 @@ func (i *instance) serveMark(m *marks, w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	result := make(chan markResult, 1)
-	i.ask(m, result)
+	if err := i.askFor(m, result); err != nil {
+		w.Header().Set("Retry-After", "2")
+		http.Error(w, err.Error(), http.StatusTooManyRequests)
+		return
+	}
 	select {
 	case <-r.Context().Done():
+		i.withdraw(m, result)
 	case <-m.done:
 		http.Error(w, "the run has ended", http.StatusServiceUnavailable)
 	case done := <-result:
@@ -195,7 +247,7 @@ func (i *instance) stopMarks() {
 	_ = m.server.Shutdown(ctx)
 }
 
-// mark writes the profiles that were requested before these rows were read: at the
+// mark writes a profile if one was requested before these rows were read: at the
 // second rows that come, since the first may have been read already. It is called with
 // i.mu held.
 func (i *instance) mark(gc operators.GadgetContext) {
@@ -208,33 +260,29 @@ func (i *instance) mark(gc operators.GadgetContext) {
 	if m.frames.end() { // these rows have the calls
 		gc.Logger().Infof("sink: %s is on the stack of a call", m.frames.where)
 		due = append(due, nil)
-		m.dumps.write(fmt.Sprintf("%s.%d.stacks.txt", m.path, m.count+len(due)), m.frames.pids)
+		m.dumps.write(fmt.Sprintf("%s.%d.stacks.txt", m.path, m.count+1), m.frames.pids)
 	}
+	if len(due) == 0 {
+		return
+	}
+	m.count++
+	path := fmt.Sprintf("%s.%d.pb.gz", m.path, m.count)
+	err := i.writeMark(path)
 	for _, request := range due {
-		m.count++
-		path := fmt.Sprintf("%s.%d.pb.gz", m.path, m.count)
-		err := i.writeMark(path)
 		if request != nil {
 			request <- markResult{path, err}
 		}
-		if err != nil {
-			gc.Logger().Errorf("sink: --%s: %v", paramMark, err)
-			continue
-		}
-		gc.Logger().Infof("sink: mark %d at %s: %s", m.count, i.recorder.At.Format(time.TimeOnly), path)
 	}
+	if err != nil {
+		gc.Logger().Errorf("sink: --%s: %v", paramMark, err)
+		return
+	}
+	gc.Logger().Infof("sink: mark %d at %s: %s", m.count, i.recorder.At.Format(time.TimeOnly), path)
 }
 
+// writeMark waits for no other process: i.mu is held, without which the run does not end.
 func (i *instance) writeMark(path string) error {
 	p := i.recorder.Profile()
 	p.Subject, p.Period = i.subject, i.period
-	o, err := file.Prepare(path)
-	if err != nil {
-		return err
-	}
-	if err := o.Commit(func(w io.Writer) error { return pprof.Encode(w, p) }); err != nil {
-		o.Discard()
-		return err
-	}
-	return nil
+	return file.Write(path, func(w io.Writer) error { return pprof.Encode(w, p) })
 }

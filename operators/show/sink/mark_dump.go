@@ -79,15 +79,7 @@ func (d *markDumps) wait() {
 }
 
 func writeDump(path string, threads map[ranks.Thread]ranks.Trace) error {
-	o, err := file.Prepare(path)
-	if err != nil {
-		return err
-	}
-	if err := o.Commit(func(w io.Writer) error { return formatDump(w, threads) }); err != nil {
-		o.Discard()
-		return err
-	}
-	return nil
+	return file.Write(path, func(w io.Writer) error { return formatDump(w, threads) })
 }
 
 // formatDump writes each thread with its frames, the innermost first.

@@ -30,7 +30,8 @@ const (
 
 // serveEvents takes logs by OTLP over HTTP, in either encoding, and sets one mark for a
 // request that has events of that name; other logs are accepted and dropped. It answers
-// before the mark is set: an exporter sends nothing else while it waits.
+// before the mark is set: an exporter sends nothing else while it waits. A mark too many is rejected in
+// the answer, and not by its status, for which an exporter would send it again.
 func (i *instance) serveEvents(m *marks, w http.ResponseWriter, r *http.Request) {
 	if isFromPage(w, r) {
 		return
@@ -51,13 +52,26 @@ func (i *instance) serveEvents(m *marks, w http.ResponseWriter, r *http.Request)
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
+	answer := &collector.ExportLogsServiceResponse{}
 	if hasMark(request) {
-		i.ask(m, nil)
+		if err := i.askFor(m, nil); err != nil {
+			answer.PartialSuccess = &collector.ExportLogsPartialSuccess{RejectedLogRecords: 1, ErrorMessage: err.Error()}
+		}
+	}
+	writeAnswer(w, kind, answer)
+}
+
+func writeAnswer(w http.ResponseWriter, kind string, answer *collector.ExportLogsServiceResponse) {
+	body, err := proto.Marshal(answer)
+	if kind == typeJSON {
+		body, err = protojson.Marshal(answer)
+	}
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
 	}
 	w.Header().Set("Content-Type", kind)
-	if kind == typeJSON {
-		_, _ = io.WriteString(w, "{}")
-	} // the message without fields has no bytes in protobuf
+	_, _ = w.Write(body)
 }
 
 func readEvents(kind, encoding string, from io.Reader) (*collector.ExportLogsServiceRequest, error) {

@@ -67,7 +67,7 @@ func TestAnOpenTelemetryEventSetsAMark(t *testing.T) {
 		{"of another kind", "text/plain", "", text, 415, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			i, m := &instance{}, &marks{done: make(chan struct{})}
+			i, m := &instance{}, newMarks("")
 			r := httptest.NewRequest(http.MethodPost, "/v1/logs", bytes.NewReader([]byte(c.body)))
 			r.Header.Set("Content-Type", c.kind)
 			r.Header.Set("Content-Encoding", c.encoding)
@@ -84,7 +84,7 @@ func TestAnOpenTelemetryEventSetsAMark(t *testing.T) {
 }
 
 func TestEventsOfAPageOrBehindTheEndAreRefused(t *testing.T) {
-	i, m := &instance{}, &marks{done: make(chan struct{})}
+	i, m := &instance{}, newMarks("")
 	call := func(origin string) int {
 		r := httptest.NewRequest(http.MethodPost, "/v1/logs", bytes.NewReader([]byte(request(t, &logs.LogRecord{EventName: eventMark}))))
 		r.Header.Set("Content-Type", typeProtobuf)

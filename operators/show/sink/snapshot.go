@@ -246,17 +246,12 @@ func (i *instance) writeSnapshots(gc operators.GadgetContext) error {
 	}
 	var errs []error
 	for n, of := range all {
-		to, path := s.file, s.path
+		path, write := s.path, s.file.Commit
 		if n > 0 {
 			path = fmt.Sprintf("%s.%d%s", strings.TrimSuffix(s.path, snapshotEnd), of.process.PID, snapshotEnd)
-			var err error
-			if to, err = file.Prepare(path); err != nil {
-				errs = append(errs, fmt.Errorf("--%s: %w", paramSnapshot, err))
-				continue
-			}
+			write = func(of func(io.Writer) error) error { return file.Write(path, of) }
 		}
-		if err := to.Commit(func(w io.Writer) error { return of.Write(w) }); err != nil {
-			to.Discard()
+		if err := write(func(w io.Writer) error { return of.Write(w) }); err != nil {
 			errs = append(errs, fmt.Errorf("--%s: %w", paramSnapshot, err))
 			continue
 		}
