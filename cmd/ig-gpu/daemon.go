@@ -116,7 +116,17 @@ func (s serving) parse() (listen gadgetservice.RunConfig, options []grpc.ServerO
 	return listen, nil, nil
 }
 
+// credentials read the files again for each connection, so that they can be replaced.
 func (s serving) credentials() (credentials.TransportCredentials, error) {
+	if _, err := s.config(); err != nil {
+		return nil, err
+	}
+	return credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS12,
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return s.config() }}), nil
+}
+
+// config is the configuration by the files as they are now.
+func (s serving) config() (*tls.Config, error) {
 	certificate, err := gadgettls.LoadTLSCert(s.certFile, s.keyFile)
 	if err != nil {
 		return nil, fmt.Errorf("--tls-cert-file: %w", err)
@@ -125,8 +135,8 @@ func (s serving) credentials() (credentials.TransportCredentials, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--tls-client-ca-file: %w", err)
 	}
-	return credentials.NewTLS(&tls.Config{
+	return &tls.Config{
 		ClientAuth: tls.RequireAndVerifyClientCert, Certificates: []tls.Certificate{certificate}, ClientCAs: clients,
 		MinVersion: tls.VersionTLS12,
-	}), nil
+	}, nil
 }

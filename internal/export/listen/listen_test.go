@@ -4,15 +4,9 @@ package listen
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"io"
-	"math/big"
 	"net"
 	"net/http"
 	"os"
@@ -22,6 +16,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/export/faults"
 )
 
 var hello = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -122,10 +118,10 @@ func TestOptionsThatCannotWorkAreErrors(t *testing.T) {
 	require.NoError(t, os.WriteFile(empty, nil, 0o600))
 	large := filepath.Join(dir, "large")
 	require.NoError(t, os.WriteFile(large, []byte(strings.Repeat("x", maxToken+1)), 0o600))
-	ca := newAuthority(t)
-	cert, key := ca.issue(t, dir, "server")
+	ca := faults.NewAuthority(t)
+	cert, key := ca.Issue(t, dir, "server")
 	for name, o := range map[string]Options{
-		"TLS needs": {Cert: cert}, "a certificate and its key": {Key: key}, "client certificates need TLS": {ClientCA: ca.file(t, dir)},
+		"TLS needs": {Cert: cert}, "a certificate and its key": {Key: key}, "client certificates need TLS": {ClientCA: ca.File(t, dir)},
 		"has none": {Cert: cert, Key: key, ClientCA: empty}, "read the certificate": {Cert: empty, Key: key},
 		"0 bytes": {Token: empty}, "4097 bytes": {Token: large}, "no such file": {Token: dir + "/absent"}, "is a directory": {Token: dir},
 	} {
@@ -138,11 +134,11 @@ func TestOptionsThatCannotWorkAreErrors(t *testing.T) {
 
 func TestClientsNeedACertificateOfTheAuthority(t *testing.T) {
 	dir := t.TempDir()
-	ca, other := newAuthority(t), newAuthority(t)
-	cert, key := ca.issue(t, dir, "server")
-	url := "https://" + serve(t, "127.0.0.1:0", Options{Cert: cert, Key: key, ClientCA: ca.file(t, dir)}).Addr().String()
+	ca, other := faults.NewAuthority(t), faults.NewAuthority(t)
+	cert, key := ca.Issue(t, dir, "server")
+	url := "https://" + serve(t, "127.0.0.1:0", Options{Cert: cert, Key: key, ClientCA: ca.File(t, dir)}).Addr().String()
 	pool := x509.NewCertPool()
-	pool.AddCert(ca.cert)
+	pool.AddCert(ca.Certificate)
 	get := func(certs ...tls.Certificate) error {
 		transport := &http.Transport{TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool, Certificates: certs}}
 		defer transport.CloseIdleConnections()
@@ -153,8 +149,8 @@ func TestClientsNeedACertificateOfTheAuthority(t *testing.T) {
 		}
 		return err
 	}
-	pair := func(a *authority, name string) tls.Certificate {
-		c, k := a.issue(t, dir, name)
+	pair := func(a *faults.Authority, name string) tls.Certificate {
+		c, k := a.Issue(t, dir, name)
 		p, err := tls.LoadX509KeyPair(c, k)
 		require.NoError(t, err)
 		return p
@@ -165,7 +161,7 @@ func TestClientsNeedACertificateOfTheAuthority(t *testing.T) {
 
 	// A certificate that was replaced is served from the next connection on.
 	before, _ := tls.LoadX509KeyPair(cert, key)
-	ca.issue(t, dir, "server")
+	ca.Issue(t, dir, "server")
 	conn, err := tls.Dial("tcp", strings.TrimPrefix(url, "https://"), &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool, Certificates: []tls.Certificate{pair(ca, "again")}})
 	require.NoError(t, err)
 	require.NotEqual(t, before.Certificate[0], conn.ConnectionState().PeerCertificates[0].Raw)
@@ -208,48 +204,3 @@ func TestAClientCannotTakeMoreThanItsLimits(t *testing.T) {
 type zeroes struct{}
 
 func (zeroes) Read(to []byte) (int, error) { clear(to); return len(to), nil }
-
-// authority signs the certificates of a test.
-type authority struct {
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-	next int64
-}
-
-func newAuthority(t *testing.T) *authority {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"}, IsCA: true,
-		BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign, NotAfter: time.Now().Add(time.Hour)}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	require.NoError(t, err)
-	cert, err := x509.ParseCertificate(der)
-	require.NoError(t, err)
-	return &authority{cert: cert, key: key, next: 2}
-}
-
-func (a *authority) file(t *testing.T, dir string) string {
-	t.Helper()
-	path := filepath.Join(dir, "ca.pem")
-	require.NoError(t, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw}), 0o600))
-	return path
-}
-
-// issue writes a certificate of 127.0.0.1 and its key.
-func (a *authority) issue(t *testing.T, dir, name string) (certFile, keyFile string) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
-	a.next++
-	template := &x509.Certificate{SerialNumber: big.NewInt(a.next), Subject: pkix.Name{CommonName: name}, NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}
-	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, &key.PublicKey, a.key)
-	require.NoError(t, err)
-	secret, err := x509.MarshalPKCS8PrivateKey(key)
-	require.NoError(t, err)
-	certFile, keyFile = filepath.Join(dir, name+".pem"), filepath.Join(dir, name+".key")
-	require.NoError(t, os.WriteFile(certFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600))
-	require.NoError(t, os.WriteFile(keyFile, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}), 0o600))
-	return certFile, keyFile
-}

@@ -14,7 +14,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/encoding/gzip"
 	"google.golang.org/grpc/status"
@@ -32,8 +31,8 @@ type grpcExporter struct {
 func newGRPC(e *remote.Endpoint) (*grpcExporter, error) {
 	secure := insecure.NewCredentials()
 	port := "80"
-	if t := e.TLS(); t != nil {
-		secure, port = credentials.NewTLS(t), "443"
+	if e.IsTLS() {
+		secure, port = remote.Credentials(e.TLS), "443"
 	}
 	target := e.URL.Host
 	if e.URL.Port() == "" {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package remote connects exporters to a server: its address, the certificates to trust
-// and our credentials. Secrets are read from files, again for every request so that they
-// can be rotated, or from the environment; never from the command line, which every user
+// and our credentials. Certificates and secrets are read from files, again for every request so
+// that they can be rotated, or secrets from the environment; never from the command line, which every user
 // of a machine can read.
 package remote
 
@@ -44,7 +44,6 @@ type Endpoint struct {
 	// URL is without a slash at its end.
 	URL *url.URL
 	cfg Config
-	tls *tls.Config
 }
 
 // New checks everything that can be checked without the server. Errors name no
@@ -69,7 +68,7 @@ func New(cfg Config) (*Endpoint, error) {
 		return nil, fmt.Errorf("no query is possible in %q", cfg.URL)
 	}
 	u.Path = strings.TrimRight(u.Path, "/")
-	e := &Endpoint{URL: u, cfg: cfg, tls: &tls.Config{MinVersion: tls.VersionTLS12}}
+	e := &Endpoint{URL: u, cfg: cfg}
 	hasUser := cfg.User != "" || cfg.PasswordFile != "" || cfg.Password != ""
 	switch {
 	case hasUser && (cfg.User == "" || cfg.PasswordFile == "" && cfg.Password == ""):
@@ -79,15 +78,8 @@ func New(cfg Config) (*Endpoint, error) {
 	case cfg.CAFile != "" && u.Scheme != "https":
 		return nil, errors.New("a CA file needs a URL with https")
 	}
-	if cfg.CAFile != "" {
-		pem, err := os.ReadFile(cfg.CAFile)
-		if err != nil {
-			return nil, err
-		}
-		e.tls.RootCAs = x509.NewCertPool()
-		if !e.tls.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("no certificate in %s", cfg.CAFile)
-		}
+	if _, err := e.TLS(); err != nil {
+		return nil, err
 	}
 	if _, err := e.Header(); err != nil {
 		return nil, err
@@ -97,7 +89,7 @@ func New(cfg Config) (*Endpoint, error) {
 
 // SendsSecretsInClear reports whether credentials are sent without TLS.
 func (e *Endpoint) SendsSecretsInClear() bool {
-	if e.URL.Scheme == "https" || e.cfg.User == "" && e.cfg.TokenFile == "" && e.cfg.Token == "" && e.cfg.HeadersFile == "" {
+	if e.IsTLS() || e.cfg.User == "" && e.cfg.TokenFile == "" && e.cfg.Token == "" && e.cfg.HeadersFile == "" {
 		return false
 	}
 	host := e.URL.Hostname()
@@ -105,12 +97,37 @@ func (e *Endpoint) SendsSecretsInClear() bool {
 	return host != "localhost" && (ip == nil || !ip.IsLoopback())
 }
 
-// TLS is nil for http.
-func (e *Endpoint) TLS() *tls.Config {
-	if e.URL.Scheme != "https" {
-		return nil
+// IsTLS reports whether the URL has the scheme https.
+func (e *Endpoint) IsTLS() bool { return e.URL.Scheme == "https" }
+
+// TLS is the configuration of a connection by the CA file as it is now.
+func (e *Endpoint) TLS() (*tls.Config, error) {
+	pem, err := e.authorities()
+	if err != nil {
+		return nil, err
 	}
-	return e.tls.Clone()
+	return e.trusting(pem)
+}
+
+// authorities is the text of the CA file; nil: the system's certificates are trusted.
+func (e *Endpoint) authorities() ([]byte, error) {
+	if e.cfg.CAFile == "" {
+		return nil, nil
+	}
+	return os.ReadFile(e.cfg.CAFile)
+}
+
+// trusting is the configuration by a text of the CA file.
+func (e *Endpoint) trusting(pem []byte) (*tls.Config, error) {
+	c := &tls.Config{MinVersion: tls.VersionTLS12}
+	if e.cfg.CAFile == "" {
+		return c, nil
+	}
+	c.RootCAs = x509.NewCertPool()
+	if !c.RootCAs.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("no certificate in %s", e.cfg.CAFile)
+	}
+	return c, nil
 }
 
 // Header returns the current headers of requests.
@@ -214,41 +231,4 @@ func isToken(s string) bool {
 		}
 	}
 	return s != ""
-}
-
-// Client sends the headers with every request. It follows no redirects, which would send
-// the secrets elsewhere.
-func (e *Endpoint) Client() *http.Client {
-	transport := http.DefaultTransport.(*http.Transport).Clone()
-	if t := e.TLS(); t != nil {
-		transport.TLSClientConfig = t
-	}
-	return &http.Client{
-		Transport:     roundTripper{e, transport},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
-}
-
-type roundTripper struct {
-	endpoint *Endpoint
-	next     http.RoundTripper
-}
-
-func (r roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
-	header, err := r.endpoint.Header()
-	if err != nil {
-		return nil, err
-	}
-	req = req.Clone(req.Context())
-	for name, values := range header {
-		req.Header[name] = values
-	}
-	return r.next.RoundTrip(req)
-}
-
-// CloseIdleConnections is called by http.Client.
-func (r roundTripper) CloseIdleConnections() {
-	if t, ok := r.next.(*http.Transport); ok {
-		t.CloseIdleConnections()
-	}
 }

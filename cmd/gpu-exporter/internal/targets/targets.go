@@ -18,6 +18,8 @@ import (
 
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/export/remote"
 )
 
 // Target is one daemon.
@@ -49,22 +51,26 @@ func (l List) Watch(ctx context.Context, changed func([]Target)) error {
 	return nil
 }
 
-// TLS are the files of a client's identity; all or none of them are given.
+// TLS are the files of a client's identity; all or none of them are given. They are read again for each
+// connection, so that they can be replaced.
 type TLS struct {
 	CAFile, CertFile, KeyFile string
 }
 
+func (t TLS) isSet() bool { return t != (TLS{}) }
+
 // ParseAddresses reads addresses as Inspektor Gadget writes them: unix:///PATH or
 // tcp://HOST:PORT, with NODE= before it where another name is wanted than the host's.
 func ParseAddresses(texts []string, identity TLS) (List, error) {
-	config, err := identity.config()
-	if err != nil {
-		return nil, err
+	if identity.isSet() {
+		if _, err := identity.config(); err != nil {
+			return nil, err
+		}
 	}
 	var all List
 	seen := map[string]bool{}
 	for _, text := range texts {
-		t, err := parseAddress(text, config)
+		t, err := parseAddress(text, identity)
 		if err != nil {
 			return nil, err
 		}
@@ -77,7 +83,7 @@ func ParseAddresses(texts []string, identity TLS) (List, error) {
 	return all, nil
 }
 
-func parseAddress(text string, config *tls.Config) (Target, error) {
+func parseAddress(text string, identity TLS) (Target, error) {
 	node, address, named := strings.Cut(text, "=")
 	if !named {
 		node, address = "", text
@@ -100,10 +106,14 @@ func parseAddress(text string, config *tls.Config) (Target, error) {
 		if t.Node == "" {
 			t.Node = u.Hostname()
 		}
-		if config != nil {
-			own := config.Clone()
-			own.ServerName = u.Hostname()
-			t.Credentials = credentials.NewTLS(own)
+		if identity.isSet() {
+			t.Credentials = remote.Credentials(func() (*tls.Config, error) {
+				c, err := identity.config()
+				if err == nil {
+					c.ServerName = u.Hostname()
+				}
+				return c, err
+			})
 		}
 	default:
 		return Target{}, wrong
@@ -114,11 +124,8 @@ func parseAddress(text string, config *tls.Config) (Target, error) {
 	return t, nil
 }
 
-// config is nil without files.
+// config is the configuration by the files as they are now.
 func (t TLS) config() (*tls.Config, error) {
-	if t == (TLS{}) {
-		return nil, nil
-	}
 	if t.CAFile == "" || t.CertFile == "" || t.KeyFile == "" {
 		return nil, errors.New("TLS needs all of --tls-ca-file, --tls-cert-file and --tls-key-file")
 	}
