@@ -26,11 +26,13 @@ import (
 // Limits of a client.
 const (
 	maxConnections = 64
+	maxOfAddress   = 16 // of these of one address, which a few clients may share
+	maxOfMachine   = 48 // of these of loopback, which all users of the machine share
 	maxHeader      = 16 << 10
 	maxBody        = 4 << 20
 	headerTimeout  = 5 * time.Second
 	requestTimeout = time.Minute // to read it, and to answer: a profile of --pprof-addr takes half of it
-	idleTimeout    = 2 * time.Minute
+	idleTimeout    = 30 * time.Second
 
 	maxToken = 4 << 10 // bytes of a token's file
 )
@@ -124,7 +126,7 @@ func Serve(address string, handler http.Handler, o Options) (*Server, error) {
 	// A client that fails to connect learns why; it must not be able to fill our log.
 	s.http = &http.Server{Handler: handler, ErrorLog: log.New(io.Discard, "", 0), ReadHeaderTimeout: headerTimeout, ReadTimeout: requestTimeout,
 		WriteTimeout: requestTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader}
-	l = netutil.LimitListener(l, maxConnections)
+	l = netutil.LimitListener(newShares(l), maxConnections)
 	if o.Cert != "" {
 		// HTTP/2, too, is negotiated in the configuration of the connection.
 		l = tls.NewListener(l, &tls.Config{MinVersion: tls.VersionTLS12,
@@ -202,6 +204,7 @@ func withToken(next http.Handler, o Options) http.Handler {
 		a, b := sha256.Sum256([]byte(want)), sha256.Sum256([]byte(strings.TrimSpace(got)))
 		if !strings.EqualFold(scheme, "Bearer") || subtle.ConstantTimeCompare(a[:], b[:]) != 1 {
 			w.Header().Set("WWW-Authenticate", "Bearer")
+			w.Header().Set("Connection", "close") // who has no token takes no room
 			http.Error(w, "want the header Authorization: Bearer, with the token of this endpoint", http.StatusUnauthorized)
 			return
 		}

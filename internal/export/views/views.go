@@ -124,14 +124,12 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
 	token, ok := bearer(r)
 	if !ok {
-		w.Header().Set("WWW-Authenticate", "Bearer")
-		http.Error(w, "want the header Authorization: Bearer, with a token of the Kubernetes cluster", http.StatusUnauthorized)
+		unauthorized(w, "Bearer", "want the header Authorization: Bearer, with a token of the Kubernetes cluster")
 		return
 	}
 	reader, err := e.reviews.reader(r.Context(), token)
 	if errors.Is(err, errInvalid) {
-		w.Header().Set("WWW-Authenticate", `Bearer error="invalid_token"`)
-		http.Error(w, "the Kubernetes cluster does not accept this token", http.StatusUnauthorized)
+		unauthorized(w, `Bearer error="invalid_token"`, "the Kubernetes cluster does not accept this token")
 		return
 	}
 	if err != nil {
@@ -158,6 +156,13 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	write := promhttp.HandlerFor(prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) { return families, nil }),
 		promhttp.HandlerOpts{ErrorHandling: promhttp.HTTPErrorOnError})
 	write.ServeHTTP(w, r)
+}
+
+// unauthorized ends the connection, too: a client without a token takes no room from others.
+func unauthorized(w http.ResponseWriter, challenge, why string) {
+	w.Header().Set("WWW-Authenticate", challenge)
+	w.Header().Set("Connection", "close")
+	http.Error(w, why, http.StatusUnauthorized)
 }
 
 var errGather = errors.New("gather metrics")

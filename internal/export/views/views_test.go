@@ -129,6 +129,7 @@ func TestWithoutAValidTokenNothingIsGathered(t *testing.T) {
 		w := get(h, token)
 		require.Equal(t, http.StatusUnauthorized, w.Code, "%q", token)
 		require.Contains(t, w.Header().Get("WWW-Authenticate"), "Bearer")
+		require.Equal(t, "close", w.Header().Get("Connection"))
 	}
 	require.Zero(t, gathered)
 	require.Empty(t, c.asked)
