@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"fmt"
+	"math/bits"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -53,7 +54,12 @@ func TestRightsAreDroppedAfterTheStart(t *testing.T) {
 	had, err := strconv.ParseUint(ours["CapEff"], 16, 64)
 	require.NoError(t, err)
 	require.NotZero(t, had&^kept, "else there is nothing to drop")
+	require.Equal(t, "000001c401280007", fmt.Sprintf("%016x", uint64(kept)), "SECURITY.md names it")
+	require.Equal(t, 10, bits.OnesCount64(kept))
 	want := fmt.Sprintf("%016x", had&kept)
+	if missing := uint64(kept) &^ had; missing != 0 {
+		t.Logf("this machine has not given us all that ig-gpu keeps: %016x is missing", missing)
+	}
 
 	// In a directory that root may write only with CAP_DAC_OVERRIDE.
 	dir := filepath.Join(t.TempDir(), "of another user")

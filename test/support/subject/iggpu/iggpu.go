@@ -153,6 +153,12 @@ func (r *Run) Drops() map[string]uint64 {
 	return counted
 }
 
+// Errors returns its log, after Interrupt.
+func (r *Run) Errors() string {
+	<-r.done
+	return r.errors.String()
+}
+
 // Interrupt is Ctrl-C; it returns how long the end took.
 func (r *Run) Interrupt() time.Duration {
 	r.t.Helper()
