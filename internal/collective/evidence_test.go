@@ -195,3 +195,23 @@ func TestASilentPeerIsNotBlamed(t *testing.T) {
 		require.Empty(t, a.Evaluate(start+s*second))
 	}
 }
+
+// TestRanksThatAreFarAhead: hosts with FSDP issue dozens of collectives before they wait, so no rank's history has the one
+// that is missing.
+func TestRanksThatAreFarAhead(t *testing.T) {
+	a := analyzer(t)
+	now := 1000 * second
+	ahead := func(n int) Observation {
+		o := rank(n, 4711+40, now, now)
+		o.Done = 4710
+		for i := range o.Operations {
+			o.Operations[i].DoneBy = 0
+		}
+		return o
+	}
+	observe(t, a, ahead(0), done(rank(1, 4710, now-second, now)), ahead(2))
+	events := a.Evaluate(now + 2*second)
+	require.Len(t, events, 1)
+	require.Equal(t, "rank 1 of 3 is missing and runs, before collective 4711 of communicator 0xabcdef0123 (waited 2.0 s by ranks 0, 2); process 101 python3",
+		events[0].String(now+2*second))
+}

@@ -153,7 +153,7 @@ func (v *Verdict) String(now Time) string {
 	case Inside:
 		b.WriteString(v.insideText(waited))
 	case Slow:
-		fmt.Fprintf(&b, "all ranks of %s are in %s %d and none has completed it, for %s: network, GPU, or earlier work in its stream", sized(v.Communicator), v.Kind, v.Seq, waited)
+		fmt.Fprintf(&b, "all ranks of %s are in %s %d and none has completed it, for %s: network, GPU, or earlier work in its stream", sized(v.Communicator), v.noun(), v.Seq, waited)
 	case Elsewhere:
 		unseen := ranks(v.Unseen, len(v.Unseen))
 		if v.MoreUnseen {
@@ -299,7 +299,15 @@ func (v *Verdict) operation() string {
 		}
 		return fmt.Sprintf("%s %d %s rank %d of communicator %s", v.Kind, v.Seq, preposition, v.Peer, v.Communicator)
 	}
-	return fmt.Sprintf("%s %d of communicator %s", v.Kind, v.Seq, v.Communicator)
+	return fmt.Sprintf("%s %d of communicator %s", v.noun(), v.Seq, v.Communicator)
+}
+
+// noun is the kind of the operation. It is not known if it is older than the newest History of all ranks that wait for it.
+func (v *Verdict) noun() string {
+	if v.Kind == 0 {
+		return "collective"
+	}
+	return v.Kind.String()
 }
 
 func sized(c Communicator) string {
