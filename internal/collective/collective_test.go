@@ -134,7 +134,7 @@ func TestRanksOfOtherNodesAreNotBlamed(t *testing.T) {
 	observe(t, a, rank(0, 9, now, now+2*second), rank(1, 9, now, now+2*second))
 	events := a.Evaluate(now + 3*second)
 	require.Len(t, events, 1)
-	require.Equal(t, "all ranks on this node are in AllReduce 9 of communicator 0xabcdef0123, for 3.0 s; rank 2 of it are on other nodes", events[0].String(now+3*second))
+	require.Equal(t, "all ranks on this node are in AllReduce 9 of communicator 0xabcdef0123, for 3.0 s; rank 2 of it is on another node", events[0].String(now+3*second))
 }
 
 // TestMismatchShowsBothCalls, without waiting for the threshold.

@@ -44,7 +44,7 @@ func (v *Verdict) key() verdictKey {
 		k.class, k.seq = inCall, 0
 		k.kind = 0
 	}
-	if k.class == hang || k.class == still {
+	if (k.class == hang || k.class == still) && !v.Kind.IsPeer() {
 		k.kind = 0 // it may become known later
 	}
 	return k
@@ -179,7 +179,11 @@ func (a *Analyzer) clearedAt(v *Verdict, now Time) Time {
 		}
 	default:
 		for _, m := range c.members {
-			if op := m.operation(v.Seq); op != nil && op.DoneBy != 0 && (at == 0 || op.DoneBy < at) {
+			op := m.operation(v.Seq)
+			if v.Kind.IsPeer() {
+				op = m.peerOperation(peerKey{v.Kind, v.Peer}, v.Seq)
+			}
+			if op != nil && op.DoneBy != 0 && (at == 0 || op.DoneBy < at) {
 				at = op.DoneBy
 			}
 		}

@@ -12,11 +12,16 @@ import (
 
 // pairs compares the sends of each rank with the receives of its peer.
 func (a *Analyzer) pairs(c *communicator, members []*member, now Time) (out []*stuck) {
+	var elsewhere peersElsewhere
 	for _, m := range members {
 		for _, key := range m.sortedPeers() {
 			other := c.members[key.peer]
-			if other == nil || other == m || other.ended == 0 && other.isSilent(now, a.cfg.Silent) {
-				continue // not seen from here, or no longer
+			if other == m {
+				continue
+			}
+			if !a.observes(other, now) {
+				elsewhere.add(m, key, now)
+				continue
 			}
 			opposite := peerKey{Send, m.Rank}
 			if key.kind == Send {
@@ -68,7 +73,7 @@ func (a *Analyzer) pairs(c *communicator, members []*member, now Time) (out []*s
 			out = append(out, s)
 		}
 	}
-	return out
+	return append(out, elsewhere.all...)
 }
 
 // mismatchedPair: the newest send and receive under the same number differ.

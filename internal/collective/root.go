@@ -193,8 +193,12 @@ func (a *Analyzer) verdict(g *group, now Time) *Verdict {
 		}
 	default:
 		v.Reason = Slow
-		v.Unseen, v.MoreUnseen = a.unobserved(s.comm, now)
-		if len(v.Unseen) > 0 && s.peer == None {
+		if s.peer == None {
+			v.Unseen, v.MoreUnseen = a.unobserved(s.comm, now)
+		} else if !a.observes(s.comm.members[s.peer], now) {
+			v.Unseen = []int{s.peer}
+		}
+		if len(v.Unseen) > 0 {
 			v.Reason = Elsewhere
 		}
 	}
@@ -236,23 +240,6 @@ func (a *Analyzer) verdict(g *group, now Time) *Verdict {
 		}
 	}
 	return v
-}
-
-func (a *Analyzer) unobserved(c *communicator, now Time) (out []int, more bool) {
-	seen := map[int]bool{}
-	for _, m := range a.observed(c, now) {
-		seen[m.Rank] = true
-	}
-	for r := range c.Size {
-		if seen[r] {
-			continue
-		}
-		if len(out) == MaxNamed {
-			return out, true
-		}
-		out = append(out, r)
-	}
-	return out, false
 }
 
 func (m *member) culprit(s *stuck) Culprit {

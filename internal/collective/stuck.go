@@ -48,7 +48,7 @@ func (a *Analyzer) observed(c *communicator, now Time) []*member {
 	members := c.sorted()
 	out := members[:0]
 	for _, m := range members {
-		if m.ended != 0 || !m.isSilent(now, a.cfg.Silent) {
+		if a.observes(m, now) {
 			out = append(out, m)
 		}
 	}

@@ -33,7 +33,7 @@ const (
 	Inside Reason = "inside"
 	// Slowdown: iterations take longer than before, and no rank is at fault.
 	Slowdown Reason = "slowdown"
-	// Elsewhere: all observed ranks have arrived, and others are not observed.
+	// Elsewhere: all observed ranks have arrived, and others are not observed; or the peer of a rank that waits is not.
 	Elsewhere Reason = "elsewhere"
 )
 
@@ -61,7 +61,8 @@ type Verdict struct {
 	Communicator Communicator
 	// Kind and Seq describe the operation that is missing, or that no rank has done. If a
 	// rank waits in a send, it is the receive, and vice versa; Peer is then the waiting
-	// rank, else None. Seq is 0 if there is no single operation.
+	// rank, else None. If no rank is at fault, they are those of a rank that waits. Seq is 0 if
+	// there is no single operation.
 	Kind Kind
 	Seq  uint64
 	Peer int
@@ -155,11 +156,7 @@ func (v *Verdict) String(now Time) string {
 	case Slow:
 		fmt.Fprintf(&b, "all ranks of %s are in %s %d and none has completed it, for %s: network, GPU, or earlier work in its stream", sized(v.Communicator), v.noun(), v.Seq, waited)
 	case Elsewhere:
-		unseen := ranks(v.Unseen, len(v.Unseen))
-		if v.MoreUnseen {
-			unseen += " and more"
-		}
-		fmt.Fprintf(&b, "all ranks on this node are in %s, for %s; %s of it are on other nodes", what, waited, unseen)
+		b.WriteString(v.elsewhereText(waited))
 	}
 	for i := range v.Missing {
 		c := &v.Missing[i]
