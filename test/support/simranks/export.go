@@ -30,7 +30,7 @@ func Export(s *Scenario, step time.Duration) ([]Sample, error) {
 		}
 		gone := map[int]bool{}
 		n := 0
-		for now := s.Begin; now < s.End; now += collective.Time(time.Second) {
+		for now := s.Begin; now < s.End && !s.isLost(node*perNode, now); now += collective.Time(time.Second) {
 			for p := node * perNode; p < min(s.Size, (node+1)*perNode); p++ {
 				late := collective.Time(0)
 				if s.Late != nil {

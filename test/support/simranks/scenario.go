@@ -30,7 +30,9 @@ type Scenario struct {
 	Begin, Fault, End collective.Time
 	// Late[n] is when process n was first observed; nil: from its start.
 	Late []collective.Time
-	Job  *Job
+	// LostNode is not observed from Fault on, and its processes do nothing; -1: none.
+	LostNode int
+	Job      *Job
 }
 
 // Length of a scenario, of which the fault has more than half.
@@ -54,6 +56,7 @@ func New(seed int) *Scenario {
 	j := newJob(random, s.Size)
 	j.hasWatchdog = seed/len(faults)%2 == 1 // some jobs of each kind
 	s.Job = j
+	s.LostNode = -1
 	b := &builder{s: s, job: j, random: random, step: time.Duration(150+random.IntN(350)) * time.Millisecond}
 	b.layout()
 	b.inject()
@@ -74,6 +77,7 @@ func Healthy(seed, size int, length time.Duration) *Scenario {
 	s := &Scenario{Seed: seed, Name: "healthy", Size: size, Begin: begin, End: begin + collective.Time(length), Fault: begin + collective.Time(2*length)}
 	s.Job = newJob(random, size)
 	s.Job.hasWatchdog = seed%2 == 1
+	s.LostNode = -1
 	b := &builder{s: s, job: s.Job, random: random, step: 300 * time.Millisecond, checkpoints: true}
 	b.layout()
 	b.inject()
@@ -86,11 +90,37 @@ func Slower(seed, size int, length time.Duration) *Scenario {
 	random := rand.New(rand.NewPCG(uint64(seed), 9))
 	s := &Scenario{Seed: seed, Name: "slower", Size: size, Begin: begin, End: begin + collective.Time(length), Fault: begin + collective.Time(length/2)}
 	s.Job = newJob(random, size)
+	s.LostNode = -1
 	b := &builder{s: s, job: s.Job, random: random, step: 300 * time.Millisecond, checkpoints: true, slower: 0.5}
 	b.layout()
 	b.inject()
 	s.Job.run(s.End)
 	return s
+}
+
+// NodeLost is a job on several nodes, of which one vanishes at Fault, as one that is preempted does.
+func NodeLost(seed int) *Scenario {
+	random := rand.New(rand.NewPCG(uint64(seed), 10))
+	s := &Scenario{Seed: seed, Name: "node lost", Size: perNode + 1 + random.IntN(3*perNode), Begin: begin, End: begin + collective.Time(4*time.Minute),
+		Fault: begin + collective.Time(20*time.Second) + collective.Time(random.Int64N(int64(15*time.Second)))}
+	s.LostNode = random.IntN((s.Size + perNode - 1) / perNode)
+	s.Job = newJob(random, s.Size)
+	s.Job.hasWatchdog = seed%2 == 1
+	b := &builder{s: s, job: s.Job, random: random, step: time.Duration(150+random.IntN(350)) * time.Millisecond}
+	b.world = b.job.group("world", b.all()...)
+	b.pipeline = seed%4 >= 2
+	if s.Layout = "data parallel"; b.pipeline {
+		s.Layout = "pipeline"
+	}
+	b.inject()
+	s.Truth = Truth{Reason: collective.Elsewhere, Hash: b.world.Hash}
+	s.Job.run(s.End)
+	return s
+}
+
+// isLost reports whether a process is on the node that is lost at the time.
+func (s *Scenario) isLost(n int, at collective.Time) bool {
+	return n/perNode == s.LostNode && at >= s.Fault
 }
 
 // builder makes the actions of the processes.
@@ -110,12 +140,18 @@ type builder struct {
 	slower float64
 }
 
-// layout draws how the job is parallel.
-func (b *builder) layout() {
+// all are the numbers of all processes.
+func (b *builder) all() []int {
 	all := make([]int, b.s.Size)
 	for n := range all {
 		all[n] = n
 	}
+	return all
+}
+
+// layout draws how the job is parallel.
+func (b *builder) layout() {
+	all := b.all()
 	b.world = b.job.group("world", all...)
 	b.s.Layout = "data parallel"
 	b.tensor, b.data = map[int]*Group{}, map[int]*Group{}
@@ -197,6 +233,9 @@ func (b *builder) inject() {
 		done := false
 		p.next = func() []action {
 			n++
+			if s.isLost(p.number, p.host) {
+				return []action{{verb: compute, span: Forever}}
+			}
 			isFault := !done && p.host >= s.Fault && p.number == b.culprit
 			done = done || isFault
 			return b.actions(p, n, isFault)

@@ -54,6 +54,21 @@ func TestVerdictIsRight(t *testing.T) {
 	}
 }
 
+// TestALostNodeIsNotBlamedOnOthers: of one node nothing is heard any more, where all are judged together.
+func TestALostNodeIsNotBlamedOnOthers(t *testing.T) {
+	for seed := range 20 {
+		s := NodeLost(seed)
+		seen, err := Watch(s, collective.Config{Silent: 15 * time.Second})
+		require.NoError(t, err)
+		require.NotEmpty(t, seen.Last, "seed %d, %d ranks, %s", seed, s.Size, s.Layout)
+		for i := range seen.Events {
+			v := &seen.Events[i]
+			require.Equal(t, s.Want(), s.Answer(v), "seed %d, %d ranks, %s: node %d is lost: %s", seed, s.Size, s.Layout, s.LostNode, v.String(seen.End))
+			require.Contains(t, v.String(seen.End), "not heard of")
+		}
+	}
+}
+
 // TestHealthyJobsHaveNoVerdict: 30 minutes of jitter and checkpoints of 2 s.
 func TestHealthyJobsHaveNoVerdict(t *testing.T) {
 	for seed, size := range []int{2, 5, 16} {

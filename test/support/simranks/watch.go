@@ -34,7 +34,7 @@ func Watch(s *Scenario, cfg collective.Config) (*Seen, error) {
 				late = s.Late[n]
 			}
 			at := now - collective.Time(n%perNode)*collective.Time(100*time.Microsecond) - collective.Time(n/perNode)*collective.Time(50*time.Millisecond)
-			if at < late || at < s.Begin || gone[n] {
+			if at < late || at < s.Begin || gone[n] || s.isLost(n, at) {
 				continue
 			}
 			for _, o := range s.Job.Observe(n, at, late) {
@@ -59,7 +59,7 @@ func Watch(s *Scenario, cfg collective.Config) (*Seen, error) {
 // Answer is the part in which two judges must agree: the reason, and the ranks.
 func (s *Scenario) Answer(v *collective.Verdict) string {
 	switch v.Reason {
-	case collective.Slow:
+	case collective.Slow, collective.Elsewhere:
 		return fmt.Sprintf("%s %s", v.Reason, v.Communicator.ID())
 	case collective.Mismatch:
 		if v.Seq == 0 {
@@ -80,7 +80,7 @@ func (s *Scenario) Want() string {
 	switch s.Truth.Reason {
 	case "":
 		return ""
-	case collective.Mismatch, collective.Slow:
+	case collective.Mismatch, collective.Slow, collective.Elsewhere:
 		if s.Truth.Hash == 0 {
 			return fmt.Sprintf("%s order", s.Truth.Reason)
 		}

@@ -42,6 +42,28 @@ func TestRulesGiveTheSameVerdictsForManyNodes(t *testing.T) {
 	}
 }
 
+// TestALostNodeIsAnAlert, if all ranks of its communicator were exported before: where only some nodes are observed there is
+// the verdict alone.
+func TestALostNodeIsAnAlert(t *testing.T) {
+	rules, err := filepath.Abs("../../../dashboards/nccl.yaml")
+	require.NoError(t, err)
+	var text bytes.Buffer
+	fmt.Fprintf(&text, "rule_files: [%s]\nevaluation_interval: 15s\ntests:\n", rules)
+	alerts := func(at time.Duration, samples string) {
+		fmt.Fprintf(&text, "      - expr: 'count by (alertname) (ALERTS{alertstate=\"firing\"})'\n        eval_time: %s\n        exp_samples: [%s]\n", at, samples)
+	}
+	for seed := range 4 {
+		s := simranks.NodeLost(seed)
+		writeScenario(t, &text, s)
+		alerts(time.Duration(s.End-s.Begin)-scrape, `{labels: '{alertname="NCCLElsewhere"}', value: 1}`)
+		// The same from the moment on that the node is lost: nothing is known of it.
+		s.Begin = s.Fault
+		writeScenario(t, &text, s)
+		alerts(time.Duration(s.End-s.Begin).Truncate(time.Second), "")
+	}
+	promtool(t, "lost nodes", text.Bytes())
+}
+
 // TestRulesAreSilentForHealthyJobs of 30 minutes.
 func TestRulesAreSilentForHealthyJobs(t *testing.T) {
 	rules, err := filepath.Abs("../../../dashboards/nccl.yaml")
