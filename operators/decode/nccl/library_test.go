@@ -106,7 +106,8 @@ func TestWarningsSayWhatStillWorks(t *testing.T) {
 	require.Equal(t, []string{
 		"/usr/lib/libnccl.so.2 (NCCL 2.17.1) has no ncclCommSplit, ncclMemAlloc; its other 20 functions are traced",
 		"/usr/lib/libnccl.so.2 (NCCL 2.17.1): communicators created before attach will have no identity: " +
-			"layout of communicators is not known; later ones are traced",
+			"layout of communicators is not known. Later ones are traced; those of ncclCommSplit are judged only if all ranks of the first one are seen, " +
+			"or the program asks for its rank and their number",
 	}, Warnings(&Library{Version: 21701, Has: 20, Missing: []string{"ncclCommSplit", "ncclMemAlloc"}, layout: ErrLayout}, "/usr/lib/libnccl.so.2"))
 }
 

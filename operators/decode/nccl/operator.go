@@ -44,7 +44,7 @@ type Config struct {
 }
 
 // Operator completes the rows of nccl_trace: the identity of communicators that were
-// created before attach, and the rank of a split. It reports once what does not work with
+// created before attach, and the rank of a split (which else operators/judge/ranks may derive). It reports once what does not work with
 // a library.
 type Operator struct{ cfg Config }
 
@@ -313,7 +313,8 @@ func Warnings(l *Library, path string) (texts []string) {
 			path, l, strings.Join(l.Missing, ", "), l.Has))
 	}
 	if l.layout != nil {
-		texts = append(texts, fmt.Sprintf("%s (%s): communicators created before attach will have no identity: %v; later ones are traced",
+		texts = append(texts, fmt.Sprintf("%s (%s): communicators created before attach will have no identity: %v. Later ones are traced; "+
+			"those of ncclCommSplit are judged only if all ranks of the first one are seen, or the program asks for its rank and their number",
 			path, l, l.layout))
 	}
 	return texts

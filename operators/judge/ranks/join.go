@@ -114,6 +114,7 @@ func (j *Joiner) Judge(at time.Time) {
 		j.mu.Unlock()
 		return
 	}
+	deriveRanks(j.all)
 	for _, n := range j.nodes {
 		n.observe(now)
 	}
@@ -211,6 +212,9 @@ func (n *Node) observe(now collective.Time) {
 	for key, r := range n.rows {
 		if n.heard-r.seen > forgotten { // tables came without it
 			delete(n.rows, key)
+			continue
+		}
+		if r.Rank < 0 {
 			continue
 		}
 		o := shifted(r.Observation, n.clock.toWall())
@@ -376,6 +380,7 @@ func (n *Node) put(r row, now collective.Time) error {
 		known.changed = now
 	}
 	r.container = r.container.Staying(known.container)
+	r.keep(&known.row)
 	known.row, known.seen = r, now
 	return nil
 }

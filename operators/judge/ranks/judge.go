@@ -104,7 +104,11 @@ func (i *instance) observe(now collective.Time) {
 		ok      bool
 	}
 	looked := map[Thread]seen{}
+	deriveRanks(i.all)
 	for key, r := range i.rows {
+		if r.Rank < 0 {
+			continue
+		}
 		p := i.processes[key.process]
 		o := r.Observation
 		o.Peers, o.Tenant = r.peers, r.tenant("")

@@ -299,6 +299,7 @@ func (i *instance) put(r row) {
 	if moved || known.changed == 0 {
 		known.changed, p.changed = r.At, max(p.changed, r.At)
 	}
+	r.keep(&known.row)
 	known.row, known.seen = r, r.At
 }
 

@@ -40,6 +40,7 @@ var communicatorFields = map[string]api.Kind{
 	"completed_collective_ns": api.Kind_Uint64, "stream": api.Kind_Uint64, "pending_covered_ns": api.Kind_Uint64,
 	"pending_boot_ns": api.Kind_Uint64, "now_boot_ns": api.Kind_Uint64, "exit_boot_ns": api.Kind_Uint64,
 	"stack_id": api.Kind_Uint64, "ring": api.Kind_Bytes,
+	"parent": api.Kind_Uint64, "created_boot_ns": api.Kind_Uint64, "key": api.Kind_Int32, "parent_rank": api.Kind_Int32,
 }
 
 func (g *gadget) declare(gc operators.GadgetContext) error {
@@ -70,6 +71,7 @@ type simulated struct {
 	issued  uint64
 	entered collective.Time
 	done    bool
+	isSplit bool // of the communicator that was split from that of all, with the key -rank; its own rank is not known
 }
 
 // ring is as the gadget writes it; operators/decode/nccl compares its mirror with the gadget.
@@ -104,12 +106,18 @@ func (g *gadget) emit(ranks []*simulated, now collective.Time) error {
 		if s.process.Process != nil {
 			pid = uint32(s.process.Process.Pid)
 		}
-		err = errors.Join(err, put(g.fields, d, values{
+		row := values{
 			"process": uint64(s.rank) + 1, "communicator": uint64(0x1000), "identity": uint64(0xabcdef0123), "rank": int32(s.rank), "size": int32(3),
 			"proc.pid": pid, "proc.comm": "python3", "tid": pid, "state": "active", "collectives": s.issued,
 			"completed_collectives": done, "now_boot_ns": uint64(now), "stream": uint64(0),
 			"pending_covered_ns": uint64(now), "pending_boot_ns": uint64(now), "name": "world",
-		}), g.fields["ring"].PutBytes(d, s.ring(g.t)))
+			"parent": uint64(0), "created_boot_ns": uint64(now) - uint64(time.Minute), "key": int32(0), "parent_rank": int32(-1),
+		}
+		if s.isSplit {
+			row["communicator"], row["identity"], row["name"], row["rank"], row["size"] = uint64(0x2000), uint64(0x5911700001), "split", int32(-1), int32(-1)
+			row["parent"], row["key"], row["parent_rank"] = uint64(0xabcdef0123), int32(-s.rank), int32(s.rank)
+		}
+		err = errors.Join(err, put(g.fields, d, row), g.fields["ring"].PutBytes(d, s.ring(g.t)))
 		packet.Append(d)
 	}
 	return errors.Join(err, g.communicators.EmitAndRelease(packet))

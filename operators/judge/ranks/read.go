@@ -23,6 +23,7 @@ type row struct {
 	handle   uint64
 	exited   collective.Time // boot clock; 0: it runs
 	inactive string          // aborted or destroyed
+	split    split
 	// container has only its names.
 	container profile.Process
 	// lines are of Python, innermost first, where the newest operation was called; of
@@ -40,6 +41,7 @@ type reader struct {
 	stream, pendingCovered, pendingAt, now, newestID datasource.FieldAccessor
 	ring                                             datasource.FieldAccessor
 	namespace, pod, container                        datasource.FieldAccessor // nil where nothing names them
+	parent, created, key, parentRank                 datasource.FieldAccessor // nil in older gadgets
 }
 
 func bind(ds datasource.DataSource) (*reader, error) {
@@ -60,6 +62,7 @@ func bind(ds datasource.DataSource) (*reader, error) {
 	if r.container == nil {
 		r.container = ds.GetField("runtime.containerName")
 	}
+	r.parent, r.created, r.key, r.parentRank = ds.GetField("parent"), ds.GetField("created_boot_ns"), ds.GetField("key"), ds.GetField("parent_rank")
 	return r, nil
 }
 
@@ -73,7 +76,7 @@ const (
 )
 
 // read makes an observation of a row. ok is false for a communicator of which it is
-// not known who this rank is.
+// not known who this rank is; if that may be derived, its rank is -1.
 func (r *reader) read(d datasource.Data) (out row, ok bool, err error) {
 	u64 := func(f datasource.FieldAccessor) (n uint64) {
 		if err == nil {
@@ -119,6 +122,9 @@ func (r *reader) read(d datasource.Data) (out row, ok bool, err error) {
 			*c.to = text(c.from)
 		}
 	}
+	if r.parent != nil && r.created != nil && r.key != nil && r.parentRank != nil {
+		out.split = split{parent: u64(r.parent), created: collective.Time(u64(r.created)), key: int(i32(r.key)), parentRank: int(i32(r.parentRank))}
+	}
 	stream, covered, pending := u64(r.stream), u64(r.pendingCovered), u64(r.pendingAt)
 	if err != nil {
 		return out, false, err
@@ -132,7 +138,7 @@ func (r *reader) read(d datasource.Data) (out row, ok bool, err error) {
 		out.Communicator.Hash = out.Process.ID ^ out.handle
 		out.Late = true
 	}
-	return out, out.Rank >= 0, nil
+	return out, out.Rank >= 0 || out.split.parent != 0, nil
 }
 
 // operationsOf a ring, oldest first. Those on the stream that were issued before covered

@@ -181,7 +181,7 @@ func TestProductReportsMissingFunctionsOfALibraryOnce(t *testing.T) {
 		})
 	}
 	const missing, unknown = " (NCCL 2.31.0) has no ncclAlltoAll; its other ", " (NCCL 2.31.0): communicators created before attach will have no identity: " +
-		"layout of communicators is not known: only from 2.18.0 to 2.30.7; later ones are traced"
+		"layout of communicators is not known: only from 2.18.0 to 2.30.7. Later ones are traced; those of ncclCommSplit are judged only if"
 	begun, tables := false, 0
 	// Once it is attached to another process, it searches for the ranks, too.
 	other := subject.Start(t, exec.Command("python3", "-c", "import ctypes, sys, time; ctypes.CDLL(sys.argv[1]); print('ready', flush=True); time.sleep(1000)",
