@@ -67,6 +67,8 @@ static __always_inline void call_note(struct pt_regs *ctx, struct thread *t, __u
 		create_excluded(t, v[1]);
 		break;
 	}
+	if (op == NCCL_INIT_RANK || op == NCCL_INIT_SCALABLE || op == NCCL_SPLIT)
+		creating_begins(t, op == NCCL_SPLIT);
 }
 
 /* Entry of API `id`. Runs in programs that may not sleep. */

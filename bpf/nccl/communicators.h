@@ -60,6 +60,7 @@ enum communicator_state {
 	COMMUNICATOR_FINALIZED,
 	COMMUNICATOR_DESTROYED,
 	COMMUNICATOR_ABORTED,
+	COMMUNICATOR_CREATING, /* a call of which the return makes it: nccl/create.h */
 };
 
 struct communicator_key {

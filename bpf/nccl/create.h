@@ -91,6 +91,58 @@ static __noinline int create_done(struct thread *t, struct nccl_created *created
 	return 0;
 }
 
+/* Stands for the communicator that the current thread creates: user space has no such addresses. */
+static __always_inline __u64 creating_handle(void)
+{
+	return 1ULL << 63 | (__u32)bpf_get_current_pid_tgid();
+}
+
+/*
+ * A thread has entered a call that returns once all ranks have made it, to create a communicator, or, if
+ * it `splits`, once all ranks of the parent have: there is an entry until it returns. In a group the
+ * group's end waits, of which nothing is noted.
+ */
+static __noinline int creating_begins(struct thread *t, bool splits)
+{
+	struct communicator *parent = 0, *c;
+
+	if (!t || (t->call.group_process == t->process && t->call.group.depth))
+		return 0;
+	if (splits) {
+		parent = communicator_find(t->process, t->call.communicator);
+		if (!parent || !parent->identity || parent->rank < 0)
+			return 0;
+	}
+	c = communicator_new(t->process, creating_handle());
+	if (!c)
+		return 0;
+	c->state = COMMUNICATOR_CREATING;
+	c->identity = t->call.created.identity;
+	c->rank = t->call.created.rank;
+	c->size = t->call.created.size;
+	c->device = t->call.created.device;
+	__builtin_memcpy(c->name, t->call.created.name, sizeof(c->name));
+	if (!parent)
+		return 0;
+	/* Whatever the colour, all ranks of the parent wait for each other. */
+	c->parent = parent->identity;
+	c->identity = identity_of_child(parent->identity, parent->children + 1ULL, ~0ULL);
+	c->rank = parent->rank;
+	c->size = parent->size;
+	c->device = parent->device;
+	return 0;
+}
+
+/* The call has returned. */
+static __noinline int creating_ends(__u64 process)
+{
+	struct communicator_key key = { .process = process, .handle = creating_handle() };
+
+	if (!bpf_map_delete_elem(&communicators_by_handle, &key))
+		QUOTA_GIVE(QUOTA_COMMUNICATORS);
+	return 0;
+}
+
 /* One of ncclCommInitAll: ranks are devices of this process. `place`: rank and size. */
 __noinline int create_of_all(__u64 process, __u64 identity, __u64 handle, __u64 place, __u64 device)
 {

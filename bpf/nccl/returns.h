@@ -227,6 +227,8 @@ static __noinline int nccl_returned(struct thread *t, __u32 result, bool may_sle
 	call = &t->call;
 	op = nccl_api_of(call->api)->op;
 	spent = bpf_ktime_get_boot_ns() - call->enter_boot_ns;
+	if (op == NCCL_INIT_RANK || op == NCCL_INIT_SCALABLE || op == NCCL_SPLIT)
+		creating_ends(t->process);
 	if (op == NCCL_OP_GROUP_END || op == NCCL_GROUP_SIMULATE_END) {
 		group = nccl_group_of(t);
 		if (group->depth && --group->depth == 0)

@@ -14,7 +14,7 @@
 struct communicator_row {
 	struct gadget_process proc;
 	__u64 process;
-	__u64 communicator; /* ncclComm_t */
+	__u64 communicator; /* ncclComm_t; while it is created, creating_handle() */
 	__u64 identity;	    /* the same in all ranks; 0: unknown */
 	__u64 parent;	    /* identity */
 	char name[NCCL_NAME_BYTES];
@@ -62,7 +62,7 @@ struct communicator_head {
 GADGET_ITER(communicators, communicator_row, dump_communicators);
 GADGET_ITER_TARGET_MAP(dump_communicators, communicators_by_handle);
 
-static const char communicator_states[4][12] = { "active", "finalized", "destroyed", "aborted" };
+static const char communicator_states[8][12] = { "active", "finalized", "destroyed", "aborted", "creating" };
 
 SEC("iter/bpf_map_elem")
 int dump_communicators(struct bpf_iter__bpf_map_elem *ctx)
@@ -99,7 +99,7 @@ int dump_communicators(struct bpf_iter__bpf_map_elem *ctx)
 	r->color = c->color;
 	r->key = c->key;
 	r->parent_rank = c->parent_rank;
-	bpf_probe_read_kernel(r->state, sizeof(r->state), communicator_states[c->state & 3]);
+	bpf_probe_read_kernel(r->state, sizeof(r->state), communicator_states[c->state & 7]);
 	r->late = c->late;
 	r->error = c->error;
 	r->failed = c->failed;

@@ -72,8 +72,9 @@ type Analyzer struct {
 	peersOf map[string]int
 	paces   int // communicators whose pace is measured
 	// members of a process, so that its end need not be searched for.
-	members map[processKey]map[*member]struct{}
-	open    map[verdictKey]*Verdict
+	members   map[processKey]map[*member]struct{}
+	open      map[verdictKey]*Verdict
+	creations creations
 	// fronts are computed on first use in an Evaluate.
 	fronts map[streamKey]front
 }

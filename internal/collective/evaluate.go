@@ -26,6 +26,7 @@ const (
 	late
 	slower
 	inCall // entered, and did not return
+	unborn
 )
 
 func (v *Verdict) key() verdictKey {
@@ -40,6 +41,8 @@ func (v *Verdict) key() verdictKey {
 		k.class = still
 	case Slowdown:
 		k.class, k.seq = slower, 0
+	case Creating:
+		k.class = unborn
 	case Inside:
 		k.class, k.seq = inCall, 0
 		k.kind = 0
@@ -72,6 +75,9 @@ func (a *Analyzer) Evaluate(now Time) []Verdict {
 		current[v.key()] = v
 	}
 	for _, v := range a.slowdowns(now) {
+		current[v.key()] = v
+	}
+	for _, v := range a.creating(now) {
 		current[v.key()] = v
 	}
 	events := a.compare(current, now)

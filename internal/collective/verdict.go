@@ -35,6 +35,8 @@ const (
 	Slowdown Reason = "slowdown"
 	// Elsewhere: all observed ranks have arrived, and others are not observed; or the peer of a rank that waits is not.
 	Elsewhere Reason = "elsewhere"
+	// Creating: ranks wait in a call that creates a communicator. That others are not there yet is no fault: they may load.
+	Creating Reason = "creating"
 )
 
 // Culprit is a rank that a verdict names.
@@ -76,7 +78,9 @@ type Verdict struct {
 	// Waiting are ranks that have arrived; at most MaxNamed of WaitingCount.
 	Waiting      []int
 	WaitingCount int
-	// Unseen are ranks that are not observed; at most MaxNamed.
+	// Parent is the communicator that is split (Creating); Hash 0: none is.
+	Parent Communicator
+	// Unseen are ranks that are not observed, or, for Creating, have not called; at most MaxNamed.
 	Unseen     []int
 	MoreUnseen bool
 	// Behind are other communicators that hang for the same reason.
@@ -157,6 +161,8 @@ func (v *Verdict) String(now Time) string {
 		fmt.Fprintf(&b, "all ranks of %s are in %s %d and none has completed it, for %s: network, GPU, or earlier work in its stream", sized(v.Communicator), v.noun(), v.Seq, waited)
 	case Elsewhere:
 		b.WriteString(v.elsewhereText(waited))
+	case Creating:
+		b.WriteString(v.creatingText(waited))
 	}
 	for i := range v.Missing {
 		c := &v.Missing[i]

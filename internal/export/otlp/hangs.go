@@ -67,12 +67,12 @@ var severityTexts = map[logs.SeverityNumber]string{
 }
 
 // severityOf returns an error for a job that hangs, a warning for one that is slowed down
-// and for verdicts that other nodes know more about.
+// and for verdicts that other nodes know more about, or that need not be faults.
 func severityOf(h profile.Hang) logs.SeverityNumber {
 	switch {
 	case h.Event == "cleared", h.Event == "ras" && h.RAS == "agrees":
 		return logs.SeverityNumber_SEVERITY_NUMBER_INFO
-	case h.Reason == "straggler", h.Reason == "elsewhere", h.Event == "ras":
+	case h.Reason == "straggler", h.Reason == "elsewhere", h.Reason == "creating", h.Event == "ras":
 		return logs.SeverityNumber_SEVERITY_NUMBER_WARN
 	}
 	return logs.SeverityNumber_SEVERITY_NUMBER_ERROR

@@ -48,7 +48,7 @@ func (i *instance) befell(v *collective.Verdict) (all []string) {
 	}
 	var members []member
 	for _, r := range i.rows {
-		if r.Communicator.Hash == v.Communicator.Hash && r.Rank >= 0 {
+		if r.Communicator.Hash == v.Communicator.Hash && r.Rank >= 0 && r.isCreating() == (v.Reason == collective.Creating) {
 			members = append(members, member{r.Rank, r.Process.PID})
 		}
 	}

@@ -210,11 +210,11 @@ func (j *Joiner) isGathered(now collective.Time) bool {
 func (n *Node) observe(now collective.Time) {
 	analyzer := n.joiner.analyzer
 	for key, r := range n.rows {
-		if n.heard-r.seen > forgotten { // tables came without it
+		if n.heard-r.seen > r.kept() { // tables came without it
 			delete(n.rows, key)
 			continue
 		}
-		if r.Rank < 0 {
+		if r.Rank < 0 || r.isCreating() {
 			continue
 		}
 		o := shifted(r.Observation, n.clock.toWall())
@@ -238,6 +238,11 @@ func (n *Node) observe(now collective.Time) {
 			analyzer.Gone(o.Process, shift(r.exited, n.clock.toWall()))
 		}
 	}
+	creations(n.rows, func(r *rank) {
+		if analyzer.Creates(r.creation(n.name, n.clock.toWall())) != nil {
+			n.joiner.refused++
+		}
+	})
 	for key, t := range n.threads {
 		if now-t.seen > forgotten {
 			delete(n.threads, key)

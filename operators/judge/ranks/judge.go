@@ -105,8 +105,13 @@ func (i *instance) observe(now collective.Time) {
 	}
 	looked := map[Thread]seen{}
 	deriveRanks(i.all)
+	creations(i.rows, func(r *rank) {
+		if i.analyzer.Creates(r.creation("", 0)) != nil {
+			i.refused++
+		}
+	})
 	for key, r := range i.rows {
-		if r.Rank < 0 {
+		if r.Rank < 0 || r.isCreating() {
 			continue
 		}
 		p := i.processes[key.process]
@@ -181,7 +186,7 @@ func (i *instance) placeOf(r *rank, p *process) (at place, isLast bool) {
 func (i *instance) forget(now collective.Time) {
 	used := map[uint64]bool{}
 	for key, r := range i.rows {
-		if now-r.seen > forgotten {
+		if now-r.seen > r.kept() {
 			delete(i.rows, key)
 			continue
 		}

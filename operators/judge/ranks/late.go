@@ -111,7 +111,7 @@ func (i *instance) judgeLate(ctx context.Context, now collective.Time) {
 	}
 	called := map[uint32]bool{}
 	for _, r := range i.rows {
-		if len(r.Operations) > 0 {
+		if len(r.Operations) > 0 || r.isCreating() {
 			called[r.Process.PID] = true
 		}
 	}

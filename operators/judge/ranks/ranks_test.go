@@ -71,6 +71,7 @@ type simulated struct {
 	issued  uint64
 	entered collective.Time
 	done    bool
+	isNew   bool // it is in the call that creates the communicator
 	isSplit bool // of the communicator that was split from that of all, with the key -rank; its own rank is not known
 }
 
@@ -113,11 +114,18 @@ func (g *gadget) emit(ranks []*simulated, now collective.Time) error {
 			"pending_covered_ns": uint64(now), "pending_boot_ns": uint64(now), "name": "world",
 			"parent": uint64(0), "created_boot_ns": uint64(now) - uint64(time.Minute), "key": int32(0), "parent_rank": int32(-1),
 		}
+		if s.isNew {
+			row["state"], row["communicator"], row["created_boot_ns"] = creating, uint64(1)<<63|uint64(pid), uint64(s.entered)
+			row["collectives"], row["completed_collectives"] = uint64(0), uint64(0)
+		}
 		if s.isSplit {
 			row["communicator"], row["identity"], row["name"], row["rank"], row["size"] = uint64(0x2000), uint64(0x5911700001), "split", int32(-1), int32(-1)
 			row["parent"], row["key"], row["parent_rank"] = uint64(0xabcdef0123), int32(-s.rank), int32(s.rank)
 		}
 		err = errors.Join(err, put(g.fields, d, row), g.fields["ring"].PutBytes(d, s.ring(g.t)))
+		if s.isNew {
+			err = errors.Join(err, g.fields["ring"].PutBytes(d, make([]byte, nccl.Ring*operationSize)))
+		}
 		packet.Append(d)
 	}
 	return errors.Join(err, g.communicators.EmitAndRelease(packet))

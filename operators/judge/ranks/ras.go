@@ -100,7 +100,7 @@ func (i *instance) witness(v *collective.Verdict, key rasKey) *witness {
 	var all []candidate
 	for _, r := range i.rows {
 		p := i.processes[r.Process.ID]
-		if r.Communicator.Hash != v.Communicator.Hash || p == nil || p.gone {
+		if r.Communicator.Hash != v.Communicator.Hash || r.isCreating() || p == nil || p.gone {
 			continue
 		}
 		w.locals = append(w.locals, ras.Local{Rank: r.Rank, PID: holder.InnerPID(i.cfg.ProcFS, p.pid), Issued: r.Issued, IsLate: r.Late})

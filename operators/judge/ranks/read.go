@@ -22,7 +22,7 @@ type row struct {
 	tid      uint32
 	handle   uint64
 	exited   collective.Time // boot clock; 0: it runs
-	inactive string          // aborted or destroyed
+	inactive string          // aborted or destroyed, or creating
 	split    split
 	// container has only its names.
 	container profile.Process
@@ -121,6 +121,9 @@ func (r *reader) read(d datasource.Data) (out row, ok bool, err error) {
 		if c.from != nil {
 			*c.to = text(c.from)
 		}
+	}
+	if out.isCreating() {
+		out.tid = uint32(out.handle) // creating_handle() of bpf/nccl/create.h
 	}
 	if r.parent != nil && r.created != nil && r.key != nil && r.parentRank != nil {
 		out.split = split{parent: u64(r.parent), created: collective.Time(u64(r.created)), key: int(i32(r.key)), parentRank: int(i32(r.parentRank))}

@@ -32,7 +32,7 @@ func (r *row) keep(known *row) {
 func deriveRanks(all iter.Seq2[string, *rank]) {
 	isNeeded := false
 	for _, r := range all {
-		isNeeded = isNeeded || r.Rank < 0
+		isNeeded = isNeeded || r.Rank < 0 && !r.isCreating()
 	}
 	if !isNeeded {
 		return
@@ -40,6 +40,9 @@ func deriveRanks(all iter.Seq2[string, *rank]) {
 	var members []*splits.Member
 	var its []*rank
 	for node, r := range all {
+		if r.isCreating() {
+			continue
+		}
 		s := &r.split
 		members = append(members, &splits.Member{Process: splits.Process{Node: node, ID: r.Process.ID}, Identity: r.Communicator.Hash, Parent: s.parent,
 			Rank: r.Rank, Size: r.Communicator.Size, Derived: s.isDerived, Key: s.key, ParentRank: s.parentRank, Age: time.Duration(r.At - s.created)})

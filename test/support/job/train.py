@@ -120,6 +120,8 @@ def work(args, rank, uid, barrier):
     r = Rank(args, rank)
     barrier.wait()  # all have loaded
     barrier.wait()  # go
+    if args.absent and rank == 1:
+        threading.Event().wait()
     r.join(uid)
     r.run()
 
@@ -132,6 +134,7 @@ def main():
     parser.add_argument("--step", type=float, default=0.02, help="seconds, give or take a fifth")
     parser.add_argument("--stop", choices=("recv", "broadcast"), help="rank 1 stops before that, in its 40th step")
     parser.add_argument("--stall", action="store_true", help="rank 1 waits for its 40th batch for ever (relay)")
+    parser.add_argument("--absent", action="store_true", help="rank 1 does not join")
     parser.add_argument("--inside", action="store_true", help="rank 1 enters a collective in its 40th step and never returns (training)")
     parser.add_argument("--checkpoint", type=int, default=0, help="every so many steps, each rank for itself, up to 2 s")
     parser.add_argument("--libcuda", default="libcuda.so.1")
