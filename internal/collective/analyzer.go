@@ -118,6 +118,7 @@ type member struct {
 	Observation
 	comm   *communicator
 	tenant string // that it counts for
+	unit   unit   // as of the newest Evaluate
 	peers  map[peerKey]Progress
 	order  []peerKey // of peers
 	// morePeers: not all are in peers, because there was no room for them here or in the gadget.

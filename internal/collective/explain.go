@@ -8,7 +8,7 @@ package collective
 // before it in the streams of its ranks, and ends at the nearest cause. If it comes to none, ranks wait for each other, and
 // the first item that it comes to counts as one. It is done from all items at once, backwards from the causes, in time
 // that is proportional to the items and their ranks: a program can have thousands of communicators that wait for each other.
-func explain(items []*stuck, in map[processKey][]int) []int {
+func explain(items []*stuck, in map[unit][]int) []int {
 	g, cause := graph{far: make([]int, len(items)), ahead: make([][]int, len(items)), behind: make([][]int, len(items))}, make([]int, len(items))
 	of, inverted := map[*communicator][]int{}, map[*communicator]int{}
 	for n, s := range items {
@@ -18,7 +18,7 @@ func explain(items []*stuck, in map[processKey][]int) []int {
 			inverted[s.comm] = n
 		}
 	}
-	processes, communicators := map[processKey]int{}, map[*communicator]int{}
+	units, communicators := map[unit]int{}, map[*communicator]int{}
 	var causes, last []int
 	for n, s := range items {
 		cause[n] = n
@@ -40,7 +40,7 @@ func explain(items []*stuck, in map[processKey][]int) []int {
 			continue
 		}
 		for _, m := range s.missing {
-			link(&g, n, processes, m.Process.key(), in[m.Process.key()])
+			link(&g, n, units, m.unit, in[m.unit])
 		}
 	}
 	for _, from := range [][]int{causes, last} {

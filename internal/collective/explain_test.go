@@ -35,11 +35,11 @@ func TestThousandsOfCommunicatorsInACycle(t *testing.T) {
 }
 
 // randomItems makes operations in which some processes wait for others.
-func randomItems(r *rand.Rand) ([]*stuck, map[processKey][]int) {
-	items, in := make([]*stuck, 1+r.IntN(12)), map[processKey][]int{}
+func randomItems(r *rand.Rand) ([]*stuck, map[unit][]int) {
+	items, in := make([]*stuck, 1+r.IntN(12)), map[unit][]int{}
 	members := make([]*member, 1+r.IntN(10))
 	for i := range members {
-		members[i] = &member{Observation: Observation{Rank: i, Process: Process{ID: uint64(i)}}}
+		members[i] = &member{Observation: Observation{Rank: i}, unit: unit{process: processKey{id: uint64(i)}}}
 		if r.IntN(30) == 0 {
 			members[i].State = Gone
 		}
@@ -55,7 +55,7 @@ func randomItems(r *rand.Rand) ([]*stuck, map[processKey][]int) {
 				s.missing = append(s.missing, m)
 			case 2, 3, 4:
 				s.waiting = append(s.waiting, m)
-				in[m.Process.key()] = append(in[m.Process.key()], n)
+				in[m.unit] = append(in[m.unit], n)
 			}
 		}
 		switch r.IntN(12) {
@@ -73,7 +73,7 @@ func randomItems(r *rand.Rand) ([]*stuck, map[processKey][]int) {
 }
 
 // search finds the cause of one item, as explain does for all.
-func search(items []*stuck, in map[processKey][]int, from int) int {
+func search(items []*stuck, in map[unit][]int, from int) int {
 	queue, seen := []int{from}, map[int]bool{from: true}
 	first, last := from, unknown
 	add := func(n int) {
@@ -111,7 +111,7 @@ func search(items []*stuck, in map[processKey][]int, from int) int {
 			return n
 		}
 		for _, m := range s.missing {
-			for _, i := range in[m.Process.key()] {
+			for _, i := range in[m.unit] {
 				add(i)
 			}
 		}

@@ -56,6 +56,9 @@ func Instruments() []*Instrument {
 func (s *Status) Metrics(toWall time.Duration) []Metric {
 	out := make([]Metric, 0, 13+3*len(s.Peers)+len(s.Pending))
 	labels := [][2]string{{"communicator", s.Communicator.ID()}, {"communicator_name", s.Communicator.Name}, {"rank", strconv.Itoa(s.Rank)}}
+	if s.Several {
+		labels = append(labels, [2]string{"device", strconv.Itoa(s.Device)})
+	}
 	add := func(i *Instrument, value float64, more ...[2]string) {
 		out = append(out, Metric{i, append(labels[:len(labels):len(labels)], more...), value})
 	}

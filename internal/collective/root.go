@@ -26,19 +26,19 @@ type group struct {
 // a group. If it does not end, ranks wait for each other.
 func (a *Analyzer) groups(items []*stuck, now Time) []*group {
 	sort.SliceStable(items, func(i, j int) bool { return items[i].before(items[j]) })
-	// in has the operation that a process waits in. A wait counts as a cause only if it
+	a.divide(items)
+	// in has the operations that a process, or one of its GPUs, waits in. A wait counts as a cause only if it
 	// is not much younger than the wait that it explains: a process that continues
 	// elsewhere, with short waits, is not stuck there.
-	in := map[processKey][]int{}
+	in := map[unit][]int{}
 	for n, s := range items {
 		if now-s.since < Time(a.cfg.Hang)/2 {
 			continue
 		}
 		for _, m := range s.waiting {
 			if !m.State.IsDead() {
-				key := m.Process.key()
-				if its := in[key]; len(its) == 0 || its[len(its)-1] != n { // once, whichever of its ranks wait
-					in[key] = append(its, n)
+				if its := in[m.unit]; len(its) == 0 || its[len(its)-1] != n { // once, whichever of its ranks wait
+					in[m.unit] = append(its, n)
 				}
 			}
 		}
@@ -69,8 +69,8 @@ func (a *Analyzer) groups(items []*stuck, now Time) []*group {
 // they send. Then it prefers the operation with the fewest missing ranks that wait elsewhere: a
 // tensor group's, in which one rank is missing, to that of all ranks, in which the whole group is.
 // Which of them began first is known no better than the nodes' clocks.
-func (a *Analyzer) merge(items []*stuck, in map[processKey][]int, cause []int) {
-	byProcess := map[processKey]int{}
+func (a *Analyzer) merge(items []*stuck, in map[unit][]int, cause []int) {
+	byUnit := map[unit]int{}
 	same := map[int]int{}
 	order := make([]int, 0, len(items))
 	entangled := make([]int, len(items))
@@ -80,7 +80,7 @@ func (a *Analyzer) merge(items []*stuck, in map[processKey][]int, cause []int) {
 		}
 		order = append(order, n)
 		for _, m := range s.missing {
-			if !m.State.IsDead() && waitsElsewhere(in, m.Process.key(), n) {
+			if !m.State.IsDead() && waitsElsewhere(in, m.unit, n) {
 				entangled[n]++
 			}
 		}
@@ -93,11 +93,10 @@ func (a *Analyzer) merge(items []*stuck, in map[processKey][]int, cause []int) {
 				continue
 			}
 			for _, m := range s.missing {
-				key := m.Process.key()
-				if !m.State.IsDead() && waitsElsewhere(in, key, n) {
+				if !m.State.IsDead() && waitsElsewhere(in, m.unit, n) {
 					continue
 				}
-				if first, known := byProcess[key]; known {
+				if first, known := byUnit[m.unit]; known {
 					if _, done := same[n]; !done && first != n {
 						if to, moved := same[first]; moved {
 							first = to
@@ -105,7 +104,7 @@ func (a *Analyzer) merge(items []*stuck, in map[processKey][]int, cause []int) {
 						same[n] = first
 					}
 				} else if _, done := same[n]; !done {
-					byProcess[key] = n
+					byUnit[m.unit] = n
 				}
 			}
 		}
@@ -142,8 +141,8 @@ func (s *stuck) before(o *stuck) bool {
 	return s.seq < o.seq
 }
 
-func waitsElsewhere(in map[processKey][]int, p processKey, n int) bool {
-	for _, i := range in[p] {
+func waitsElsewhere(in map[unit][]int, u unit, n int) bool {
+	for _, i := range in[u] {
 		if i != n {
 			return true
 		}
@@ -153,9 +152,9 @@ func waitsElsewhere(in map[processKey][]int, p processKey, n int) bool {
 
 // free returns the missing processes that wait nowhere else: the causes. If there is
 // none, ranks wait for each other, and all are named.
-func free(s *stuck, in map[processKey][]int, n int) (out []*member, cycle bool) {
+func free(s *stuck, in map[unit][]int, n int) (out []*member, cycle bool) {
 	for _, m := range s.missing {
-		if m.State.IsDead() || !waitsElsewhere(in, m.Process.key(), n) {
+		if m.State.IsDead() || !waitsElsewhere(in, m.unit, n) {
 			out = append(out, m)
 		}
 	}

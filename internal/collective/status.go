@@ -12,9 +12,11 @@ type Status struct {
 	Process      Process
 	Communicator Communicator
 	Rank, Device int
-	State        State
-	Wchan        string
-	Stack        []string
+	// Several: the process has ranks on several GPUs, each of which waits for itself.
+	Several bool
+	State   State
+	Wchan   string
+	Stack   []string
 	// UserLine and StackIsLast as in Observation.
 	UserLine    string
 	StackIsLast bool
@@ -67,9 +69,12 @@ const maxUncertain = 4
 func (a *Analyzer) Ranks(now Time) []Status {
 	a.fronts = nil
 	out := make([]Status, 0, a.ranks)
+	several := map[processKey]bool{}
 	for _, c := range a.sorted() {
 		for _, m := range c.sorted() {
-			out = append(out, a.status(m, now))
+			s := a.status(m, now)
+			s.Several = a.unitOf(m, several).device != None
+			out = append(out, s)
 		}
 	}
 	a.fronts = nil

@@ -204,3 +204,33 @@ func TestWhatNoOtherRankNeeds(t *testing.T) {
 	}
 	promtool(t, "jobs that wait for nobody", text.Bytes())
 }
+
+// TestAGPUOfAProcessIsNamed: all four ranks are of one process, as with JAX, and the last one is missing in two communicators of
+// two. That others of its process wait is no reason to leave it out.
+func TestAGPUOfAProcessIsNamed(t *testing.T) {
+	rules, err := filepath.Abs("../../../dashboards/nccl.yaml")
+	require.NoError(t, err)
+	var text bytes.Buffer
+	fmt.Fprintf(&text, "rule_files: [%s]\nevaluation_interval: 15s\ntests:\n  - interval: 5s\n    input_series:\n", rules)
+	for n, communicator := range []string{"row", "column"} {
+		for rank, device := range []int{2 - n, 3} {
+			values := map[string]int{"issued_total": 5 - rank, "done_total": 4, "all_arrived_total": 4, "first": 1, "late": 0, "waits": 1 - rank, "dead": 0}
+			for name, value := range values {
+				fmt.Fprintf(&text, "      - {series: 'nccl_rank_%s{communicator=\"%s\",rank=\"%d\",device=\"%d\",instance=\"a\",process_pid=\"7\"}', values: '%dx100'}\n",
+					name, communicator, rank, device, value)
+			}
+			fmt.Fprintf(&text, "      - {series: 'nccl_communicator_size{communicator=\"%s\",rank=\"%d\"}', values: '2x100'}\n", communicator, rank)
+		}
+	}
+	text.WriteString(`    promql_expr_test:
+      - expr: 'group by (reason, process_pid, device) (nccl:verdict)'
+        eval_time: 5m
+        exp_samples:
+          - {labels: '{reason="missing",process_pid="7",device="3"}', value: 1}
+      - expr: 'group by (alertname) (ALERTS{alertstate="firing"})'
+        eval_time: 5m
+        exp_samples:
+          - {labels: '{alertname="NCCLRankMissing"}', value: 1}
+`)
+	promtool(t, "a process with several GPUs", text.Bytes())
+}
