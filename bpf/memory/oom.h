@@ -89,14 +89,17 @@ static long oom_add(void *map, struct row_key *key, struct row *row, struct oom_
 }
 #endif
 
-/* Whether an error is that there is no memory left. */
+/*
+ * Whether an error is that there is no memory left. HAMi before 2.9 gives -1 where its limit is reached; drivers have no
+ * negative ones.
+ */
 static __always_inline bool is_out_of_memory(__u32 error)
 {
 #ifdef ERROR_RUNTIME_MEMORY
 	if (error == ERROR_RUNTIME_MEMORY)
 		return true;
 #endif
-	return error == ERROR_OUT_OF_MEMORY;
+	return error == ERROR_OUT_OF_MEMORY || (__s32)error < 0;
 }
 
 /* Reserves an event with all that does not depend on the call. NULL: no room. */

@@ -317,6 +317,10 @@ func (a *Analyzer) hasRoom(tenant string, instead *member) bool {
 	return throttle.HasRoom(ranks, a.cfg.MaxRanks, func() int { return a.of[tenant] })
 }
 
+// keepEnded is for how long ranks stay at least after all of their communicator have ended here: the ranks of other nodes may
+// wait for them, and rules need time to see why.
+const keepEnded = Time(120e9)
+
 // forget removes ranks that ended, or were last observed, Keep ago. Those that an open
 // verdict names stay while other ranks of the communicator run.
 func (a *Analyzer) forget(now Time) {
@@ -327,7 +331,7 @@ func (a *Analyzer) forget(now Time) {
 		}
 		for _, m := range c.members {
 			old := m.isSilent(now, a.cfg.Keep)
-			if !alive && m.ended != 0 && now-m.ended > Time(a.cfg.Hang) || old && (!alive || !a.isNamed(m)) {
+			if !alive && m.ended != 0 && now-m.ended > max(Time(a.cfg.Hang), keepEnded) || old && (!alive || !a.isNamed(m)) {
 				a.remove(m)
 			}
 		}

@@ -110,6 +110,8 @@ func TestAnEndingJobIsNotAHang(t *testing.T) {
 	for i := range 10 {
 		require.Empty(t, a.Evaluate(now+Time(i+3)*second))
 	}
+	require.Equal(t, 3, a.ranks, "the ranks of another node may wait for them")
+	require.Empty(t, a.Evaluate(now+keepEnded+3*second))
 	require.Zero(t, a.ranks, "and is forgotten")
 	require.Empty(t, a.members)
 }

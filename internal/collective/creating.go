@@ -125,6 +125,9 @@ func (v *Verdict) creatingText(waited string) string {
 	if v.MoreUnseen {
 		text += " and more"
 	}
+	if v.Cleared != 0 {
+		return text + " had not called"
+	}
 	isOne, where := len(v.Unseen) == 1 && !v.MoreUnseen, ""
 	if v.Witness.Node == "" { // of one node alone
 		if where = ", or are on other nodes"; isOne {

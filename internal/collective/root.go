@@ -70,7 +70,7 @@ func (a *Analyzer) groups(items []*stuck, now Time) []*group {
 // tensor group's, in which one rank is missing, to that of all ranks, in which the whole group is.
 // Which of them began first is known no better than the nodes' clocks.
 func (a *Analyzer) merge(items []*stuck, in map[unit][]int, cause []int) {
-	byUnit := map[unit]int{}
+	byProcess := map[processKey]int{} // whichever of its GPUs
 	same := map[int]int{}
 	order := make([]int, 0, len(items))
 	entangled := make([]int, len(items))
@@ -96,7 +96,7 @@ func (a *Analyzer) merge(items []*stuck, in map[unit][]int, cause []int) {
 				if !m.State.IsDead() && waitsElsewhere(in, m.unit, n) {
 					continue
 				}
-				if first, known := byUnit[m.unit]; known {
+				if first, known := byProcess[m.Process.key()]; known {
 					if _, done := same[n]; !done && first != n {
 						if to, moved := same[first]; moved {
 							first = to
@@ -104,7 +104,7 @@ func (a *Analyzer) merge(items []*stuck, in map[unit][]int, cause []int) {
 						same[n] = first
 					}
 				} else if _, done := same[n]; !done {
-					byUnit[m.unit] = n
+					byProcess[m.Process.key()] = n
 				}
 			}
 		}

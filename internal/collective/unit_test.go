@@ -45,3 +45,23 @@ func TestAGPUOfAProcessIsNamed(t *testing.T) {
 		require.Len(t, events[0].Behind, 1)
 	}
 }
+
+// TestAProcessWithSeveralGPUsIsOneCause: of JAX, each GPU of a process is in a communicator with those of other hosts. A process
+// that stands in its data loader is missing in all of them, and is one verdict.
+func TestAProcessWithSeveralGPUsIsOneCause(t *testing.T) {
+	a := analyzer(t)
+	now := 1000 * second
+	for device := range 4 {
+		of := func(process uint64, o Observation) Observation {
+			o.Communicator, o.Device = Communicator{Hash: uint64(device + 1), Name: fmt.Sprint("gpu ", device), Size: 2}, device
+			o.Process = Process{ID: process, PID: uint32(100 * process)}
+			return o
+		}
+		observe(t, a, of(1, rank(0, 21, now, now+second)), of(2, done(rank(1, 20, now-second, now))))
+	}
+	events := a.Evaluate(now + 2*second)
+	require.Len(t, events, 1)
+	require.Equal(t, Missing, events[0].Reason)
+	require.EqualValues(t, 2, events[0].Missing[0].Process.ID)
+	require.Len(t, events[0].Behind, 3)
+}

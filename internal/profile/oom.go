@@ -5,6 +5,7 @@ package profile
 import (
 	"cmp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -42,13 +43,15 @@ func ErrorBy(text, refusedBy string) string {
 
 // IsOutOfMemory reports whether an error, by its name or its number, is that there is no memory left. It is the same one
 // from the driver, from PyTorch's pool and from a library in front of the driver. Allocations fail for other reasons, too:
-// programs find out what a GPU supports by them, and after an error of a kernel all calls fail.
+// programs find out what a GPU supports by them, and after an error of a kernel all calls fail. HAMi before 2.9 gives -1
+// where its limit is reached; drivers have no negative errors.
 func IsOutOfMemory(err string) bool {
 	switch err {
 	case "CUDA_ERROR_OUT_OF_MEMORY", "hipErrorOutOfMemory", "hipErrorRuntimeMemory", "2":
 		return true
 	}
-	return false
+	number, e := strconv.ParseInt(err, 10, 64)
+	return e == nil && int32(number) < 0
 }
 
 // PoolAPI is the API of a refusal by PyTorch's pool.

@@ -17,7 +17,7 @@ func TestHoldersOfOneLineAreAddedUp(t *testing.T) {
 
 // What a GPU does not support, or a kernel's error before, does not mean that there is no memory.
 func TestOnlyALackOfMemoryIsOutOfMemory(t *testing.T) {
-	for _, err := range []string{"CUDA_ERROR_OUT_OF_MEMORY", "hipErrorOutOfMemory", "hipErrorRuntimeMemory", "2"} {
+	for _, err := range []string{"CUDA_ERROR_OUT_OF_MEMORY", "hipErrorOutOfMemory", "hipErrorRuntimeMemory", "2", "-1", "4294967295"} {
 		require.True(t, IsOutOfMemory(err), err)
 	}
 	for _, err := range []string{"", "0", "800", "CUDA_ERROR_NOT_PERMITTED", "CUDA_ERROR_NOT_SUPPORTED", "CUDA_ERROR_ILLEGAL_ADDRESS", "hipErrorStreamCaptureUnsupported"} {
