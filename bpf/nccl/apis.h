@@ -53,6 +53,8 @@ enum nccl_op {
 	CUDA_EVENT_WAIT,   /* a: event */
 	CUDA_EVENT_QUERY,
 	CUDA_STREAM_AFTER, /* cuStreamWaitEvent; a: stream; b: event */
+	CUDA_CAPTURE,	   /* a: stream, whose work becomes a graph, until … */
+	CUDA_CAPTURED,
 	CUDA_CONTEXT_WAIT, /* cuCtxSynchronize; a: the context; 0: the current one */
 	CUDA_CONTEXT_CREATE, /* a: address of the context; b: device */
 	CUDA_CONTEXT_RETAIN, /* as CUDA_CONTEXT_CREATE, of a device's primary one */
@@ -142,7 +144,12 @@ enum nccl_op {
 	X(hipStreamWaitEvent, CUDA_STREAM_AFTER, 0, 1, 0)                      \
 	X(hipStreamWaitEvent_spt, CUDA_STREAM_AFTER, 0, 1, 1)                  \
 	X(hipDeviceSynchronize, CUDA_CONTEXT_WAIT, NCCL_NO, NCCL_NO, 0)        \
-	X(hipSetDevice, HIP_DEVICE_SET, 0, NCCL_NO, 0)
+	X(hipSetDevice, HIP_DEVICE_SET, 0, NCCL_NO, 0)                         \
+	X(hipStreamBeginCapture, CUDA_CAPTURE, 0, NCCL_NO, 0)                  \
+	X(hipStreamBeginCapture_spt, CUDA_CAPTURE, 0, NCCL_NO, 1)              \
+	X(hipStreamBeginCaptureToGraph, CUDA_CAPTURE, 0, NCCL_NO, 0)           \
+	X(hipStreamEndCapture, CUDA_CAPTURED, 0, NCCL_NO, 0)                   \
+	X(hipStreamEndCapture_spt, CUDA_CAPTURED, 0, NCCL_NO, 1)
 
 #define RCCL_HIP_DEMAND_APIS(X) X(hipGetDevice, CUDA_CONTEXT_DEVICE, 0, NCCL_NO, 0)
 #endif
@@ -171,7 +178,15 @@ enum nccl_op {
 	X(cuCtxPushCurrent, CUDA_CONTEXT_PUSH, 0, NCCL_NO, 0)                  \
 	X(cuCtxPushCurrent_v2, CUDA_CONTEXT_PUSH, 0, NCCL_NO, 0)               \
 	X(cuCtxPopCurrent, CUDA_CONTEXT_POP, NCCL_NO, NCCL_NO, 0)              \
-	X(cuCtxPopCurrent_v2, CUDA_CONTEXT_POP, NCCL_NO, NCCL_NO, 0)
+	X(cuCtxPopCurrent_v2, CUDA_CONTEXT_POP, NCCL_NO, NCCL_NO, 0)           \
+	X(cuStreamBeginCapture, CUDA_CAPTURE, 0, NCCL_NO, 0)                   \
+	X(cuStreamBeginCapture_ptsz, CUDA_CAPTURE, 0, NCCL_NO, 1)              \
+	X(cuStreamBeginCapture_v2, CUDA_CAPTURE, 0, NCCL_NO, 0)                \
+	X(cuStreamBeginCapture_v2_ptsz, CUDA_CAPTURE, 0, NCCL_NO, 1)           \
+	X(cuStreamBeginCaptureToGraph, CUDA_CAPTURE, 0, NCCL_NO, 0)            \
+	X(cuStreamBeginCaptureToGraph_ptsz, CUDA_CAPTURE, 0, NCCL_NO, 1)       \
+	X(cuStreamEndCapture, CUDA_CAPTURED, 0, NCCL_NO, 0)                    \
+	X(cuStreamEndCapture_ptsz, CUDA_CAPTURED, 0, NCCL_NO, 1)
 
 /* Functions that are probed on demand only: FACT_DEVICE of call/demand.h. */
 #define NCCL_CUDA_DEMAND_APIS(X) X(cuCtxGetDevice, CUDA_CONTEXT_DEVICE, 0, NCCL_NO, 0)

@@ -136,6 +136,12 @@ static __always_inline void nccl_enter(struct pt_regs *ctx, struct thread *t, __
 	case CUDA_EVENT_RECORD:
 		call->stream = nccl_stream_key(t, call->b, api->per_thread);
 		break;
+	case CUDA_CAPTURE:
+		call->stream = nccl_stream_key(t, call->a, api->per_thread);
+		break;
+	case CUDA_CAPTURED: /* also if the capture has become invalid, which is an error */
+		stream_capture(t, nccl_stream_key(t, call->a, api->per_thread), 0);
+		break;
 	case CUDA_EVENT_WAIT:
 		event_pending(process, call->a, tid);
 		break;

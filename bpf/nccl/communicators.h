@@ -33,6 +33,7 @@ enum nccl_operation_flag {
 	NCCL_GROUPED = 1, /* issued at the end of its group */
 	NCCL_FAILED = 2,  /* NCCL refused it, or did not launch its group: it is not issued */
 	NCCL_DONE = 4,	  /* done_boot_ns is valid */
+	NCCL_CAPTURED = 8, /* a node of a graph: it is not executed, whether done or not */
 };
 
 /* One operation. Go mirror: operators/decode/nccl (wire.go), checked against BTF. */

@@ -153,11 +153,11 @@ static __noinline int operation_enter(struct thread *t, const struct nccl_argume
 	o->enter_boot_ns = t->call.enter_boot_ns;
 	o->return_boot_ns = o->done_boot_ns = o->stack = 0;
 	o->tid = bpf_get_current_pid_tgid();
-	o->flags = 0;
+	o->flags = stream_captured(t->process, o->stream) ? NCCL_CAPTURED : 0;
 	o->group = 0;
 	group = nccl_group_of(t);
 	if (group->depth) {
-		o->flags = NCCL_GROUPED;
+		o->flags |= NCCL_GROUPED;
 		o->group = group->serial;
 		group_note(group, c, handle);
 		c->group_by_op[api->op & 15]++;

@@ -206,6 +206,9 @@ static __always_inline void driver_returned(struct thread *t, __u32 op, bool may
 	case CUDA_STREAM_AFTER:
 		stream_waits(t, call->stream, call->b, call->enter_boot_ns);
 		break;
+	case CUDA_CAPTURE:
+		stream_capture(t, call->stream, 1);
+		break;
 	case CUDA_CONTEXT_WAIT:
 		context_done(t->process, call->stream, call->enter_boot_ns);
 		break;

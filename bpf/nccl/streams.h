@@ -30,6 +30,7 @@ struct stream_after {
 struct stream {
 	__u64 context; /* 0: unknown yet */
 	__u64 done_ns; /* operations issued before it are known to be done */
+	__u64 capture; /* the stream whose capture it is part of, or was; 0: none */
 	/* Not all operations issued before `covered` were done at pending_boot_ns, by a
 	 * query, or are now, while a thread waits for them. */
 	__u64 pending_covered_ns, pending_boot_ns;
@@ -173,6 +174,38 @@ static __always_inline struct stream *stream_find(__u64 process, __u64 stream)
 	struct stream_key key = { .process = process, .stream = stream };
 
 	return bpf_map_lookup_elem(&streams_by_handle, &key);
+}
+
+/* Returns the stream whose capture a stream is part of; 0: none. One that joined a capture remains so when
+ * that has ended, which its origin knows. */
+static __noinline __u64 stream_captured(__u64 process, __u64 stream)
+{
+	struct stream *s = stream_find(process, stream);
+	__u64 origin;
+
+	if (!s || !s->capture)
+		return 0;
+	origin = s->capture;
+	if (origin == stream)
+		return origin;
+	s = stream_find(process, origin);
+	return s && s->capture == origin ? origin : 0;
+}
+
+/* A capture of a stream has begun, or, with `captures` 0, ends. */
+static __noinline int stream_capture(struct thread *t, __u64 stream, __u32 captures)
+{
+	struct stream *s;
+	__s32 device;
+
+	if (!t)
+		return 0;
+	s = stream_find(t->process, stream);
+	if (!s && captures)
+		s = stream_add(t->process, stream, context_current(t, &device));
+	if (s)
+		s->capture = captures ? stream : 0;
+	return 0;
 }
 
 /* A communicator issues an operation on a stream. */

@@ -51,7 +51,7 @@ __noinline int operation_done(__u64 process, __u64 handle, __u64 index, __u64 no
 	key.type = o->type;
 	key.size_class = size_class_of(bytes);
 	row = bpf_map_lookup_elem(&operations_by_size, &key);
-	if (row) {
+	if (row && !(o->flags & NCCL_CAPTURED)) {
 		__sync_fetch_and_add(&row->timed, 1);
 		__sync_fetch_and_add(&row->timed_bytes, bytes);
 		__sync_fetch_and_add(&row->timed_ns, now - o->enter_boot_ns);
@@ -236,6 +236,7 @@ static __noinline int stream_waits(struct thread *t, __u64 stream, __u64 event, 
 	struct stream_key key = { .stream = event };
 	struct recorded *r;
 	struct stream *s;
+	__u64 capture;
 	__s32 device;
 	__u32 n;
 
@@ -250,6 +251,9 @@ static __noinline int stream_waits(struct thread *t, __u64 stream, __u64 event, 
 		s = stream_add(t->process, stream, context_current(t, &device));
 	if (!s)
 		return 0;
+	capture = stream_captured(t->process, r->stream);
+	if (capture)
+		s->capture = capture;
 	n = STREAM_AFTERS;
 	for (__u32 i = 0; i < STREAM_AFTERS; i++)
 		if (s->after[i].stream == r->stream)

@@ -106,6 +106,9 @@ type Operation struct {
 	// DoneBy is when it was known to be complete: the return of the first wait that
 	// covers it. It was complete at some time in (max(Enter, PendingAt), DoneBy].
 	DoneBy Time
+	// Captured: the call made a node of a CUDA graph, and nothing is executed. It is done with the work of its stream, which
+	// says nothing of other ranks.
+	Captured bool
 	// Stack identifies the stack of the call; Line is its innermost line of Python
 	// ("train.py:41 step"). Either may be missing.
 	Stack uint64

@@ -117,6 +117,25 @@ func TestASendIsDoneWithoutItsReceive(t *testing.T) {
 	require.Empty(t, run(false), "the sender waits for nothing")
 }
 
+// TestCapturedCollectivesProveNothing: ranks 0 to 2 capture pieces of a graph, and synchronize before each, as vLLM does. Rank 3
+// stops in between.
+func TestCapturedCollectivesProveNothing(t *testing.T) {
+	run := func(isCaptured bool) []string {
+		return judged(t, 60, func(a *Analyzer, at Time) {
+			captured := op(AllReduce, 5, start).doneBy(start + second/10)
+			captured.Captured = isCaptured
+			for n := range 3 {
+				observe(t, a, of4(n, 6, 5, at, captured, op(AllReduce, 6, start+second).pending(at)))
+			}
+			stopped := of4(3, 4, 4, at, op(AllReduce, 4, start-second).doneBy(start-second/2))
+			stopped.State = Stopped
+			observe(t, a, stopped)
+		})
+	}
+	require.Equal(t, []string{"found at 30s: rank 3 of 4 is stopped, before AllReduce 5 of communicator 0x00000007 (waited 30s by ranks 0-2); process 103"}, run(true))
+	require.Empty(t, run(false), "it has issued it, and is observed late")
+}
+
 // TestCustomReductionsMatch: their numbers have the address of the communicator in them.
 func TestCustomReductionsMatch(t *testing.T) {
 	signatures := map[uint64]bool{}

@@ -87,8 +87,11 @@ func (d DType) String() string {
 
 // showsAll reports whether its completion on a rank shows that all ranks have issued it. A root that
 // sends is done as soon as its data is in the buffers of the next rank, as is a rank that passes it
-// on (NCCL's src/device/broadcast.h and reduce.h). Without data there is nothing to wait for.
+// on (NCCL's src/device/broadcast.h and reduce.h). Without data there is nothing to wait for, nor for one that is not executed.
 func (o *Operation) showsAll(rank int) bool {
+	if o.Captured {
+		return false
+	}
 	switch o.Kind {
 	case AllReduce, AllGather, ReduceScatter, AllToAll:
 		return o.Count > 0

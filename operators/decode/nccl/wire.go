@@ -15,9 +15,10 @@ const Ring = 16
 
 // Flags of an operation.
 const (
-	Grouped = 1 << iota // issued at the end of its group
-	Failed              // NCCL refused it
-	Done                // DoneNS is valid
+	Grouped  = 1 << iota // issued at the end of its group
+	Failed               // NCCL refused it
+	Done                 // DoneNS is valid
+	Captured             // a node of a graph: it is not executed
 )
 
 // Operation mirrors struct nccl_operation of bpf/nccl/communicators.h. Times are

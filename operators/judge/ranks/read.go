@@ -158,12 +158,12 @@ func operationsOf(ring []byte, stream, covered, pending uint64) []collective.Ope
 			Seq: at(atMatch), Kind: collective.Kind(b[atOp]), DType: collective.DType(b[atType]), Count: at(atCount),
 			Reduction: int32(binary.NativeEndian.Uint32(b[atReduction:])), Peer: int(int32(binary.NativeEndian.Uint32(b[atPeer:]))),
 			Stream: at(atStream), Enter: collective.Time(at(atEnter)), Return: collective.Time(at(atReturn)),
-			DoneBy: collective.Time(at(atDone)), Stack: at(atStack),
+			DoneBy: collective.Time(at(atDone)), Stack: at(atStack), Captured: b[atFlags]&nccl.Captured != 0,
 		}
 		if op.Kind < collective.AllReduce || op.Kind > collective.Recv {
 			continue
 		}
-		if op.DoneBy == 0 && op.Stream == stream && at(atEnter) < covered {
+		if op.DoneBy == 0 && !op.Captured && op.Stream == stream && at(atEnter) < covered {
 			op.PendingAt = collective.Time(pending)
 		}
 		out = append(out, op)
