@@ -38,6 +38,7 @@ const (
 	quotaEvents
 	quotaOOMs
 	quotaPasses
+	quotaFailures
 )
 
 // quotaTable is a table in which a tenant has a quota.
@@ -95,4 +96,5 @@ var quotaTables = [quotaSlots]quotaTable{
 	quotaEvents:        {entries: "new events", fate: "when their operations are done is not known"},
 	quotaOOMs:          {entries: "refused allocations", fate: "counted as lost events"},
 	quotaPasses:        {entries: "new backward passes", fate: "not attributed to who began them"},
+	quotaFailures:      {entries: "allocations that failed, not for lack of memory", fate: "counted as lost events"},
 }

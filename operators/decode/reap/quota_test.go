@@ -171,7 +171,7 @@ var quotaNames = [...]string{
 	quotaPrimaries: "PRIMARIES", quotaHandles: "HANDLES", quotaMappings: "MAPPINGS", quotaPools: "POOLS",
 	quotaThreads: "THREADS", quotaInstances: "INSTANCES", quotaSpans: "SPANS", quotaOwners: "OWNERS", quotaSums: "SUMS",
 	quotaRules: "RULES", quotaFunctions: "FUNCTIONS", quotaFacts: "FACTS", quotaEvents: "EVENTS",
-	quotaOOMs: "OOMS", quotaPasses: "PASSES",
+	quotaOOMs: "OOMS", quotaPasses: "PASSES", quotaFailures: "FAILURES",
 }
 
 // What one tenant may have is the same in programs and in user space.
