@@ -26,8 +26,8 @@ import (
 // Limits of a client.
 const (
 	maxConnections = 64
-	maxOfAddress   = 16 // of these of one address, which a few clients may share
-	maxOfMachine   = 48 // of these of loopback, which all users of the machine share
+	maxOfAddress   = 16 // that are for addresses with fewer than these
+	maxOfMachine   = 48 // and for loopback, which all users of the machine share
 	maxHeader      = 16 << 10
 	maxBody        = 4 << 20
 	headerTimeout  = 5 * time.Second
@@ -44,6 +44,14 @@ type Options struct {
 	ClientCA  string // PEM file: clients need a certificate that one of these has signed
 	Token     string // file: requests need the header `Authorization: Bearer TOKEN`
 	Open      string // path that needs no token; "" for none
+
+	// Warn receives what the operator should know while it serves, at most once a minute. It may be nil.
+	Warn func(string)
+}
+
+// Protects reports whether a file is set.
+func (o Options) Protects() bool {
+	return o.Cert != "" || o.Key != "" || o.ClientCA != "" || o.Token != ""
 }
 
 // Check returns an error where the options contradict each other or a file cannot be used.
@@ -115,6 +123,9 @@ func Serve(address string, handler http.Handler, o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	if o.Warn == nil {
+		o.Warn = func(string) {}
+	}
 	s := &Server{addr: l.Addr(), done: make(chan struct{})}
 	handler = http.MaxBytesHandler(http.NewCrossOriginProtection().Handler(handler), maxBody)
 	if o.Token != "" {
@@ -126,7 +137,7 @@ func Serve(address string, handler http.Handler, o Options) (*Server, error) {
 	// A client that fails to connect learns why; it must not be able to fill our log.
 	s.http = &http.Server{Handler: handler, ErrorLog: log.New(io.Discard, "", 0), ReadHeaderTimeout: headerTimeout, ReadTimeout: requestTimeout,
 		WriteTimeout: requestTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader}
-	l = netutil.LimitListener(newShares(l), maxConnections)
+	l = netutil.LimitListener(newShares(l, o.Warn), maxConnections)
 	if o.Cert != "" {
 		// HTTP/2, too, is negotiated in the configuration of the connection.
 		l = tls.NewListener(l, &tls.Config{MinVersion: tls.VersionTLS12,

@@ -3,21 +3,28 @@
 package listen
 
 import (
+	"fmt"
 	"net"
 	"net/netip"
 	"sync"
+	"time"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/throttle"
 )
 
-// shares is a listener that closes connections of an address with as many as one may have.
+// shares is a listener that leaves its last connections to addresses with few: it closes further ones of others.
 type shares struct {
 	net.Listener
+	warn    func(string)
+	refused throttle.Throttle
 
-	mu   sync.Mutex
-	open map[netip.Prefix]int // connections by who shares them; none is 0
+	mu    sync.Mutex
+	open  map[netip.Prefix]int // connections by who shares them; none is 0
+	total int                  // of all
 }
 
-func newShares(l net.Listener) *shares {
-	return &shares{Listener: l, open: map[netip.Prefix]int{}}
+func newShares(l net.Listener, warn func(string)) *shares {
+	return &shares{Listener: l, warn: warn, open: map[netip.Prefix]int{}}
 }
 
 // client returns the addresses that count as one client: one, or the /64 of one of IPv6, which an owner has as a whole. All loopback
@@ -54,10 +61,25 @@ func (s *shares) Accept() (net.Conn, error) {
 			return &counted{Conn: conn, release: sync.OnceFunc(func() { s.release(of) })}, nil
 		}
 		_ = conn.Close()
+		s.report(of)
 	}
 }
 
-// take reports whether a client may have another connection, and counts it.
+// report warns of a connection that was closed, at most once a minute.
+func (s *shares) report(of netip.Prefix) {
+	before, ok := s.refused.Pass(time.Now())
+	if !ok {
+		return
+	}
+	text := fmt.Sprintf("%s: a connection of %s was closed: it has its share of %d connections", s.Addr(), of, maxConnections)
+	if before > 0 {
+		text += fmt.Sprintf(" (%d more in the last minute)", before)
+	}
+	s.warn(text)
+}
+
+// take reports whether a client may have another connection, and counts it. Many clients can have one address, behind a
+// proxy, so that a share matters only where others need what is left.
 func (s *shares) take(of netip.Prefix) bool {
 	most := maxOfAddress
 	if of.Addr().IsLoopback() {
@@ -65,16 +87,18 @@ func (s *shares) take(of netip.Prefix) bool {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.open[of] >= most {
+	if s.open[of] >= most && s.total >= maxConnections-maxOfAddress {
 		return false
 	}
 	s.open[of]++
+	s.total++
 	return true
 }
 
 func (s *shares) release(of netip.Prefix) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.total--
 	if s.open[of]--; s.open[of] == 0 {
 		delete(s.open, of)
 	}

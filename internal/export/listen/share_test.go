@@ -5,6 +5,7 @@ package listen
 import (
 	"io"
 	"net"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -40,6 +41,8 @@ func (q queue) Accept() (net.Conn, error) {
 	}
 }
 
+func (q queue) Addr() net.Addr { return remote{from: "192.0.2.9:9464"}.RemoteAddr() }
+
 // connect lets an address connect so often, and returns those that were accepted, and how many were closed.
 func (q queue) connect(l net.Listener, from string, times int) (accepted []net.Conn, closed int) {
 	flags := make([]bool, times)
@@ -63,29 +66,40 @@ func (q queue) connect(l net.Listener, from string, times int) (accepted []net.C
 
 func TestAnAddressLeavesConnectionsToOthers(t *testing.T) {
 	q := queue{waiting: make(chan net.Conn, 100)}
-	s := newShares(q)
+	var warnings []string
+	s := newShares(q, func(text string) { warnings = append(warnings, text) })
 	l := netutil.LimitListener(s, maxConnections)
-	first, closed := q.connect(l, "192.0.2.1:1000", 80)
-	require.Len(t, first, maxOfAddress)
-	require.Equal(t, 80-maxOfAddress, closed)
+	// A proxy, or the source address of a NodePort, can have many clients.
+	first, closed := q.connect(l, "192.0.2.1:1000", maxConnections-maxOfAddress)
+	require.Len(t, first, maxConnections-maxOfAddress)
+	require.Zero(t, closed)
+	require.Empty(t, warnings)
+	_, closed = q.connect(l, "192.0.2.1:1000", 20)
+	require.Equal(t, 20, closed)
+	require.Equal(t, []string{"192.0.2.9:9464: a connection of 192.0.2.1/32 was closed: it has its share of 64 connections"}, warnings)
 	for _, other := range []string{"192.0.2.2:1", "[2001:db8::1]:1"} { // Prometheus, a kubelet
 		accepted, closed := q.connect(l, other, 2)
 		require.Len(t, accepted, 2)
 		require.Zero(t, closed)
 	}
-	_, closed = q.connect(l, "[2001:db8::ffff:2]:7", maxOfAddress)
-	require.Equal(t, 2, closed, "one network has one share")
+	network, closed := q.connect(l, "[2001:db8::ffff:2]:7", maxOfAddress-5)
+	require.Len(t, network, maxOfAddress-5)
+	require.Zero(t, closed)
 	_, closed = q.connect(l, "[::ffff:192.0.2.1]:7", 1)
 	require.Equal(t, 1, closed, "the same address")
 
 	for range 2 { // closing twice counts once
-		for _, c := range first[:3] {
+		for _, c := range slices.Concat(first[:3], network) {
 			require.NoError(t, c.Close())
 		}
 	}
-	again, _ := q.connect(l, "192.0.2.1:1000", 10)
-	require.Len(t, again, 3)
-	for _, c := range append(first[3:], again...) {
+	_, closed = q.connect(l, "192.0.2.1:1000", 10)
+	require.Equal(t, 10, closed, "what is left is for others")
+	_, closed = q.connect(l, "[2001:db8::ffff:2]:7", maxOfAddress-2)
+	require.Zero(t, closed)
+	_, closed = q.connect(l, "[2001:db8::ffff:3]:7", 1)
+	require.Equal(t, 1, closed, "one network has one share")
+	for _, c := range first[3:] {
 		require.NoError(t, c.Close())
 	}
 	require.NotContains(t, s.open, client(remote{from: "192.0.2.1:1"}.RemoteAddr()), "addresses without connections take no memory")
@@ -94,7 +108,7 @@ func TestAnAddressLeavesConnectionsToOthers(t *testing.T) {
 // TestUsersOfTheMachineShareLoopback: they have more, and leave room to clients beyond it.
 func TestUsersOfTheMachineShareLoopback(t *testing.T) {
 	q := queue{waiting: make(chan net.Conn, 100)}
-	l := netutil.LimitListener(newShares(q), maxConnections)
+	l := netutil.LimitListener(newShares(q, func(string) {}), maxConnections)
 	local, _ := q.connect(l, "127.0.0.1:1", 40)
 	require.Len(t, local, 40)
 	more, _ := q.connect(l, "127.9.9.9:1", 40)

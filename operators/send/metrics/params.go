@@ -43,7 +43,7 @@ func parse(value func(string) string) (settings, error) {
 	if err := s.protect.Check(); err != nil {
 		return s, fmt.Errorf("--%s-…: %w", paramListen, err)
 	}
-	if s.protect != (listen.Options{}) && s.listen == "" {
+	if s.protect.Protects() && s.listen == "" {
 		return s, fmt.Errorf("--%s is missing: certificates and tokens are for that endpoint", paramListen)
 	}
 	if text := value(paramEndpoint); text != "" {

@@ -83,12 +83,12 @@ type publisher struct {
 	addr  net.Addr // of the scrape endpoint
 }
 
-// newPublisher opens the endpoints of the settings. warn receives failed pushes.
+// newPublisher opens the endpoints of the settings. warn receives failed pushes and refused connections.
 func newPublisher(s settings, c *content, warn func(string)) (*publisher, error) {
 	c.compat, c.cluster, c.labels.hasNodes = s.compat, s.cluster, s.nodes
 	p := &publisher{}
 	if s.listen != "" {
-		if err := p.serve(s, c); err != nil {
+		if err := p.serve(s, c, warn); err != nil {
 			return nil, err
 		}
 	}
@@ -101,7 +101,7 @@ func newPublisher(s settings, c *content, warn func(string)) (*publisher, error)
 }
 
 // serve answers GET /metrics and GET /healthz.
-func (p *publisher) serve(s settings, c *content) error {
+func (p *publisher) serve(s settings, c *content, warn func(string)) error {
 	registry := prometheus.NewRegistry()
 	// ig-gpu's own cost.
 	registry.MustRegister(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -123,7 +123,7 @@ func (p *publisher) serve(s settings, c *content) error {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", handler(registry))
 	mux.HandleFunc("GET "+healthPath, healthy)
-	s.protect.Open = healthPath
+	s.protect.Open, s.protect.Warn = healthPath, warn
 	server, err := listen.Serve(s.listen, mux, s.protect)
 	if err != nil {
 		stop()
