@@ -10,7 +10,9 @@ import (
 	"os/signal"
 	"os/user"
 	"strconv"
+	"sync"
 	"syscall"
+	"time"
 
 	"github.com/inspektor-gadget/inspektor-gadget/cmd/common"
 	gadgetservice "github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service"
@@ -25,6 +27,7 @@ import (
 
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/runner"
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/internal/daemon"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/throttle"
 )
 
 const (
@@ -106,7 +109,7 @@ func (s serving) parse() (listen gadgetservice.RunConfig, options []grpc.ServerO
 	}
 	switch {
 	case files == 3:
-		credentials, err := s.credentials()
+		credentials, err := s.credentials(func(text string) { log.Warn(text) })
 		return listen, []grpc.ServerOption{grpc.Creds(credentials)}, err
 	case files > 0:
 		return listen, nil, errors.New("TLS needs all of --tls-key-file, --tls-cert-file and --tls-client-ca-file")
@@ -116,13 +119,26 @@ func (s serving) parse() (listen gadgetservice.RunConfig, options []grpc.ServerO
 	return listen, nil, nil
 }
 
-// credentials read the files again for each connection, so that they can be replaced.
-func (s serving) credentials() (credentials.TransportCredentials, error) {
-	if _, err := s.config(); err != nil {
+// credentials read the files again for each connection, so that they can be replaced. While they cannot be read, as between
+// the writes of a certificate and its key, the last ones that could be are used.
+func (s serving) credentials(warn func(string)) (credentials.TransportCredentials, error) {
+	last, err := s.config()
+	if err != nil {
 		return nil, err
 	}
-	return credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS12,
-		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return s.config() }}), nil
+	var mu sync.Mutex
+	var failed throttle.Throttle
+	return credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		now, err := s.config()
+		mu.Lock()
+		defer mu.Unlock()
+		if err == nil {
+			last = now
+		} else if _, ok := failed.Pass(time.Now()); ok {
+			warn(fmt.Sprintf("the certificates that were read before are used: %v", err))
+		}
+		return last, nil
+	}}), nil
 }
 
 // config is the configuration by the files as they are now.

@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"net"
+	"os"
 	"testing"
 	"time"
 
@@ -29,7 +30,8 @@ func TestCertificatesOfTheDaemonMayBeReplaced(t *testing.T) {
 		require.NoError(t, err)
 	}
 	renew()
-	server, err := s.credentials()
+	var warnings []string
+	server, err := s.credentials(func(text string) { warnings = append(warnings, text) })
 	require.NoError(t, err)
 
 	// connect presents a certificate, and returns how the daemon sees it.
@@ -56,6 +58,15 @@ func TestCertificatesOfTheDaemonMayBeReplaced(t *testing.T) {
 	renew()
 	require.NoError(t, connect(client))
 	require.ErrorContains(t, connect(former), "unknown authority")
+
+	require.Empty(t, warnings)
+	require.NoError(t, os.WriteFile(s.caFile, []byte("half"), 0o600))
+	require.NoError(t, connect(client), "with what was read before")
+	require.NoError(t, os.Remove(s.keyFile))
+	require.NoError(t, connect(client))
+	require.ErrorContains(t, connect(former), "unknown authority")
+	require.Len(t, warnings, 1, "at most one per minute")
+	require.Contains(t, warnings[0], "the certificates that were read before are used")
 
 	s.keyFile = dir + "/absent"
 	_, _, err = s.parse()

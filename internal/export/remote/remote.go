@@ -18,6 +18,10 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"sync"
+	"time"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/throttle"
 )
 
 // maxSecret bounds a file that is read as a secret; it could be any file.
@@ -44,6 +48,19 @@ type Endpoint struct {
 	// URL is without a slash at its end.
 	URL *url.URL
 	cfg Config
+
+	mu       sync.Mutex
+	trusted  []byte // the last text of the CA file that could be used
+	warn     func(string)
+	unusable throttle.Throttle
+}
+
+// WarnWith has warnings go to a function, at most one a minute: while the CA file cannot be used, the certificates that it had
+// before are trusted.
+func (e *Endpoint) WarnWith(warn func(string)) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.warn = warn
 }
 
 // New checks everything that can be checked without the server. Errors name no
@@ -109,12 +126,33 @@ func (e *Endpoint) TLS() (*tls.Config, error) {
 	return e.trusting(pem)
 }
 
-// authorities is the text of the CA file; nil: the system's certificates are trusted.
+// authorities is the text of the CA file, or what it was before if it cannot be used now; nil: the system's
+// certificates are trusted.
 func (e *Endpoint) authorities() ([]byte, error) {
 	if e.cfg.CAFile == "" {
 		return nil, nil
 	}
-	return os.ReadFile(e.cfg.CAFile)
+	pem, err := os.ReadFile(e.cfg.CAFile)
+	if err == nil {
+		_, err = e.trusting(pem)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if err == nil {
+		e.trusted = pem
+		return pem, nil
+	}
+	if e.trusted == nil {
+		return nil, err
+	}
+	if before, ok := e.unusable.Pass(time.Now()); ok && e.warn != nil {
+		text := fmt.Sprintf("the certificates that were read before are trusted: %v", err)
+		if before > 0 {
+			text += fmt.Sprintf(" (%d more in the last minute)", before)
+		}
+		e.warn(text)
+	}
+	return e.trusted, nil
 }
 
 // trusting is the configuration by a text of the CA file.

@@ -41,6 +41,8 @@ func TestAnAuthorityMayBeReplaced(t *testing.T) {
 	server := renewable(t, cert, key)
 	e, err := New(Config{URL: server.URL, CAFile: first.File(t, dir)})
 	require.NoError(t, err)
+	var warnings []string
+	e.WarnWith(func(text string) { warnings = append(warnings, text) })
 	client, secure := e.Client(), Credentials(e.TLS).Clone()
 	get := func() error {
 		response, err := client.Get(server.URL)
@@ -68,9 +70,20 @@ func TestAnAuthorityMayBeReplaced(t *testing.T) {
 	require.NoError(t, get())
 	require.NoError(t, handshake())
 
+	// While the file cannot be used, what it had is trusted.
+	require.Empty(t, warnings)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "ca.pem"), []byte("half"), 0o600))
-	require.ErrorContains(t, get(), "no certificate in")
-	require.ErrorContains(t, handshake(), "no certificate in")
+	require.NoError(t, get())
+	client.CloseIdleConnections()
+	require.NoError(t, get())
+	require.NoError(t, handshake())
+	require.NoError(t, os.Remove(filepath.Join(dir, "ca.pem")))
+	require.NoError(t, get())
+	require.NoError(t, handshake())
+	require.Len(t, warnings, 1, "at most one per minute")
+	require.Contains(t, warnings[0], "the certificates that were read before are trusted: no certificate in")
+	_, err = New(Config{URL: server.URL, CAFile: filepath.Join(dir, "ca.pem")})
+	require.Error(t, err, "at the start")
 	second.File(t, dir)
 	require.NoError(t, get())
 	client.CloseIdleConnections()

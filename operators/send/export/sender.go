@@ -90,6 +90,11 @@ func NewSender(values api.ParamValues, cfg SenderConfig) (*Sender, error) {
 func newSender(s *settings, cfg SenderConfig) (*Sender, error) {
 	sender := &Sender{settings: s, cfg: cfg, room: make(chan struct{}, 1), windows: make(chan window.Window, 1),
 		encoded: make(chan struct{}), timeout: encodeTimeout}
+	for _, e := range []*remote.Endpoint{s.pyroscope, s.otlp} {
+		if e != nil {
+			e.WarnWith(func(text string) { sender.warn("%s: %s", e.URL.Redacted(), text) })
+		}
+	}
 	if err := sender.connect(); err != nil {
 		sender.disconnect(0)
 		return nil, err
