@@ -23,10 +23,12 @@ const (
 	// How long answers hold: a revoked right still holds for up to allowFor, and a new one is
 	// noticed after denyFor.
 	allowFor, denyFor = time.Minute, 10 * time.Second
+	// knownFor is how long a token that was valid is reviewed before those that may be made up.
+	knownFor = time.Hour
 
-	reviewTimeout = 5 * time.Second
-	maxParallel   = 16   // reviews of tokens, and as many of accesses, of all requests
-	maxReviews    = 1000 // of a request: ten seconds of accessesPerSecond
+	reviewTimeout = 5 * time.Second // with the wait for a slot
+	maxParallel   = 16              // reviews of new tokens, as many of known ones, and as many of accesses, of all requests
+	maxReviews    = 1000            // of a request: ten seconds of accessesPerSecond
 
 	// Entries of the caches, about 200 bytes each and 1 KiB for a reader. Those of tokens that are
 	// not valid have a cache of their own: anyone can make such tokens up.
@@ -62,23 +64,29 @@ type question struct {
 type reviewer struct {
 	cfg     Config
 	readers *cache.LRUExpireCache // digest → *reader
+	known   *cache.LRUExpireCache // digest of a token that was valid → true
 	invalid *cache.LRUExpireCache // digest → true
 	answers *cache.LRUExpireCache // question → bool
-	// Reviews that are under way. Those of tokens have slots of their own, in which they also wait for
+	// Reviews that are under way. Those of new tokens have slots of their own, in which they also wait for
 	// tokensPerSecond: anyone can make tokens up, and must not delay readers who are known.
-	parallelTokens, parallelAccesses chan struct{}
+	parallelTokens, parallelKnown, parallelAccesses chan struct{}
 }
 
 func newReviewer(cfg Config) *reviewer {
 	if cfg.Clock == nil {
 		cfg.Clock = clock.RealClock{}
 	}
+	if cfg.KnownTokens == nil {
+		cfg.KnownTokens = cfg.Tokens
+	}
 	return &reviewer{
 		cfg:              cfg,
 		readers:          cache.NewLRUExpireCacheWithClock(maxReaders, cfg.Clock),
+		known:            cache.NewLRUExpireCacheWithClock(maxReaders, cfg.Clock),
 		invalid:          cache.NewLRUExpireCacheWithClock(maxInvalid, cfg.Clock),
 		answers:          cache.NewLRUExpireCacheWithClock(maxAnswers, cfg.Clock),
 		parallelTokens:   make(chan struct{}, maxParallel),
+		parallelKnown:    make(chan struct{}, maxParallel),
 		parallelAccesses: make(chan struct{}, maxParallel),
 	}
 }
@@ -96,9 +104,13 @@ func (r *reviewer) reader(ctx context.Context, token string) (*reader, error) {
 	if r.cfg.Audience != "" {
 		spec.Audiences = []string{r.cfg.Audience}
 	}
+	tokens, slots := r.cfg.Tokens, r.parallelTokens
+	if _, ok := r.known.Get(key); ok {
+		tokens, slots = r.cfg.KnownTokens, r.parallelKnown
+	}
 	var status authenticationv1.TokenReviewStatus
-	err := review(ctx, r.parallelTokens, func(ctx context.Context) error {
-		answer, err := r.cfg.Tokens.Create(ctx, &authenticationv1.TokenReview{Spec: spec}, metav1.CreateOptions{})
+	err := review(ctx, slots, func(ctx context.Context) error {
+		answer, err := tokens.Create(ctx, &authenticationv1.TokenReview{Spec: spec}, metav1.CreateOptions{})
 		if err == nil {
 			status = answer.Status
 		}
@@ -112,10 +124,12 @@ func (r *reviewer) reader(ctx context.Context, token string) (*reader, error) {
 	hasAudience := r.cfg.Audience == "" || slices.Contains(status.Audiences, r.cfg.Audience)
 	if !status.Authenticated || status.User.Username == "" || !hasAudience {
 		r.invalid.Add(key, true, denyFor)
+		r.known.Remove(key)
 		return nil, errInvalid
 	}
 	known := &reader{key, status.User}
 	r.readers.Add(key, known, allowFor)
+	r.known.Add(key, true, knownFor)
 	return known, nil
 }
 
@@ -184,13 +198,13 @@ func (r *reviewer) access(ctx context.Context, of *reader, namespace string) (bo
 
 // review calls the API server once, in one of the slots and within the time.
 func review(ctx context.Context, slots chan struct{}, call func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, reviewTimeout)
+	defer cancel()
 	select {
 	case slots <- struct{}{}:
 		defer func() { <-slots }()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	ctx, cancel := context.WithTimeout(ctx, reviewTimeout)
-	defer cancel()
 	return call(ctx)
 }

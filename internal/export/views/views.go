@@ -46,8 +46,8 @@ const (
 	// the largest cluster measured (docs/reference/scale.md).
 	maxServed = 4
 
-	// Reviews for each second of all requests. Tokens have a budget of their own, so that a
-	// client with random tokens delays only new readers.
+	// Reviews for each second of all requests. New tokens and known ones each have a budget of their own, so
+	// that a client with random tokens delays only new readers.
 	tokensPerSecond, accessesPerSecond = 20, 100
 )
 
@@ -55,6 +55,8 @@ const (
 type Config struct {
 	Tokens   authentication.TokenReviewInterface
 	Accesses authorization.SubjectAccessReviewInterface
+	// KnownTokens reviews tokens that were valid in the last hour, which must not wait behind others; nil: Tokens.
+	KnownTokens authentication.TokenReviewInterface
 	// Audience that tokens must have been issued for; "": that of the API server.
 	Audience string
 	// Warn receives failures of the API server, at most one per minute. It may be nil.
@@ -93,11 +95,16 @@ func ForCluster(config *rest.Config, audience string, warn func(string)) (*Views
 	if err != nil {
 		return nil, fmt.Errorf("review tokens: %w", err)
 	}
+	known, err := authentication.NewForConfig(limited(tokensPerSecond))
+	if err != nil {
+		return nil, fmt.Errorf("review tokens: %w", err)
+	}
 	accesses, err := authorization.NewForConfig(limited(accessesPerSecond))
 	if err != nil {
 		return nil, fmt.Errorf("review accesses: %w", err)
 	}
-	return New(Config{Tokens: tokens.TokenReviews(), Accesses: accesses.SubjectAccessReviews(), Audience: audience, Warn: warn})
+	return New(Config{Tokens: tokens.TokenReviews(), KnownTokens: known.TokenReviews(), Accesses: accesses.SubjectAccessReviews(),
+		Audience: audience, Warn: warn})
 }
 
 // Handler answers with the series of a gatherer that the request's token allows:

@@ -17,9 +17,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/stretchr/testify/require"
-	authenticationv1 "k8s.io/api/authentication/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	authentication "k8s.io/client-go/kubernetes/typed/authentication/v1"
 )
 
 // series are of two teams, of the host, of the exporter, and such that names of their own look like
@@ -212,6 +209,7 @@ func TestCachesAreBounded(t *testing.T) {
 	}
 	require.Len(t, v.reviews.invalid.Keys(), maxInvalid)
 	require.Empty(t, v.reviews.readers.Keys())
+	require.Empty(t, v.reviews.known.Keys())
 }
 
 // TestTokensAreNotRevealed: not even if an API server quotes the request that it refuses.
@@ -297,66 +295,6 @@ func TestReviewsAtATimeAreBounded(t *testing.T) {
 		<-started
 	}
 	group.Wait()
-}
-
-// heldTokens are reviews that take until end is closed.
-type heldTokens struct {
-	authentication.TokenReviewInterface
-	started, end chan struct{}
-}
-
-func (h heldTokens) Create(context.Context, *authenticationv1.TokenReview, metav1.CreateOptions) (*authenticationv1.TokenReview, error) {
-	h.started <- struct{}{}
-	<-h.end
-	return &authenticationv1.TokenReview{}, nil
-}
-
-// TestTokensThatAreMadeUpDelayNoKnownReader: they wait for tokensPerSecond in their slots.
-func TestTokensThatAreMadeUpDelayNoKnownReader(t *testing.T) {
-	c := newCluster()
-	v := c.views(t, "")
-	_, err := v.reviews.reader(t.Context(), "tok-a") // known from here on, none of its namespaces is
-	require.NoError(t, err)
-	started, end := make(chan struct{}, maxParallel), make(chan struct{})
-	v.reviews.cfg.Tokens = heldTokens{started: started, end: end}
-	var group sync.WaitGroup
-	for n := range maxParallel + 5 {
-		group.Go(func() { _, _ = v.reviews.reader(t.Context(), fmt.Sprintf("made-up-%d", n)) })
-	}
-	for range maxParallel {
-		<-started
-	}
-	answered := make(chan string, 1)
-	go func() { answered <- get(v.Handler(series()), "tok-a").Body.String() }()
-	select {
-	case body := <-answered:
-		require.Equal(t, ofA, body)
-	case <-time.After(5 * time.Second):
-		t.Error("the known reader waits for the tokens")
-	}
-	close(end)
-	for range 5 {
-		<-started
-	}
-	group.Wait()
-}
-
-// TestAReviewEnds when its client has gone, or after its time.
-func TestAReviewEnds(t *testing.T) {
-	v := newCluster().views(t, "")
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	for range maxParallel {
-		v.reviews.parallelTokens <- struct{}{}
-	}
-	require.ErrorIs(t, review(ctx, v.reviews.parallelTokens, func(context.Context) error { return nil }), context.Canceled)
-	<-v.reviews.parallelTokens
-	require.NoError(t, review(t.Context(), v.reviews.parallelTokens, func(ctx context.Context) error {
-		deadline, ok := ctx.Deadline()
-		require.True(t, ok)
-		require.LessOrEqual(t, time.Until(deadline), reviewTimeout)
-		return nil
-	}))
 }
 
 // TestErrorsOfGatheringNameNoSeries: they name those of all namespaces.
