@@ -78,7 +78,7 @@ func (f *found) mustBeFile() error {
 	case unix.S_IFBLK:
 		return fmt.Errorf("%s is a block device, and none is written to", f.path)
 	case unix.S_IFCHR:
-		return fmt.Errorf("%s is a device; only /dev/null, /dev/full and terminals are written to", f.path)
+		return fmt.Errorf("%s is a device; only /dev/null, /dev/full, /dev/tty and pseudo-terminals are written to: use /dev/stdout for another terminal", f.path)
 	}
 	return fmt.Errorf("%s is no file", f.path)
 }
