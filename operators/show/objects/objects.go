@@ -29,6 +29,8 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 	clioperator "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/cli"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/params"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
 )
 
 const (
@@ -108,25 +110,31 @@ func (*Operator) Init(*params.Params) error { return nil }
 func (*Operator) GlobalParams() api.Params { return nil }
 
 // InstanceParams implements operators.DataOperator.
-func (*Operator) InstanceParams() api.Params { return nil }
+func (*Operator) InstanceParams() api.Params { return burstParams() }
 
 // Priority implements operators.DataOperator: with what prints.
 func (*Operator) Priority() int { return clioperator.Priority }
 
-// InstantiateDataOperator takes part where something is to be printed.
-func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, _ api.ParamValues) (operators.DataOperatorInstance, error) {
+// InstantiateDataOperator takes part in local runs, also where nothing is to be printed: what to print is not known yet when
+// a program asks which flags there are.
+func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values api.ParamValues) (operators.DataOperatorInstance, error) {
 	value, _ := gc.GetVar(Var)
 	sources, _ := value.(string)
-	if sources == "" || gc.IsRemoteCall() {
+	if gc.IsRemoteCall() {
 		return nil, nil
 	}
-	return &instance{to: o.to, sources: strings.Split(sources, ",")}, nil
+	limit, err := newLimit(values[paramBurst])
+	if err != nil {
+		return nil, err
+	}
+	return &instance{to: o.to, sources: strings.Split(sources, ","), limit: limit}, nil
 }
 
 // instance is one run.
 type instance struct {
 	to      io.Writer
 	sources []string
+	limit   *limit
 	mu      sync.Mutex
 }
 
@@ -138,7 +146,7 @@ func (i *instance) PreStart(gc operators.GadgetContext) error {
 	var printed []datasource.DataSource
 	for _, ds := range gc.GetDataSources() {
 		isShown := ds.Annotations()[clioperator.AnnotationDefaultOutputMode] != clioperator.ModeNone
-		if slices.Contains(i.sources, ds.Name()) || i.sources[0] == Every && isShown {
+		if slices.Contains(i.sources, ds.Name()) || slices.Contains(i.sources, Every) && isShown {
 			printed = append(printed, ds)
 		}
 	}
@@ -164,10 +172,7 @@ func (i *instance) subscribe(ds datasource.DataSource, typed bool) error {
 		lead = strconv.Quote(key) + ":" + strconv.Quote(ds.Name())
 	}
 	if ds.Type() != datasource.TypeArray {
-		return ds.Subscribe(func(_ datasource.DataSource, row datasource.Data) error {
-			i.write(lead, [][]byte{formatter.Marshal(row)})
-			return nil
-		}, clioperator.Priority)
+		return ds.Subscribe(i.event(ds, lead, formatter.Marshal), clioperator.Priority)
 	}
 	return ds.SubscribeArray(func(_ datasource.DataSource, rows datasource.DataArray) error {
 		at := `"time":` + strconv.Quote(time.Now().Format(time.RFC3339Nano))
@@ -181,6 +186,29 @@ func (i *instance) subscribe(ds datasource.DataSource, typed bool) error {
 		i.write(at, objects)
 		return nil
 	}, clioperator.Priority)
+}
+
+// event prints a row of an event, unless its container has had too many.
+func (i *instance) event(ds datasource.DataSource, lead string, marshal func(datasource.Data) []byte) datasource.DataFunc {
+	tenant := func(datasource.Data) uint64 { return 0 }
+	if fields := ds.GetFieldsWithTag(ig.TagMountNS); len(fields) > 0 {
+		tenant = func(row datasource.Data) uint64 {
+			n, _ := fields[0].Uint64(row)
+			return n
+		}
+	}
+	return func(_ datasource.DataSource, row datasource.Data) error {
+		leftOut, ok := i.limit.pass(tenant(row), time.Now())
+		if !ok {
+			return nil
+		}
+		first := lead
+		if leftOut > 0 {
+			first = strings.TrimPrefix(fmt.Sprintf(`%s,"left_out":%d`, lead, leftOut), ",")
+		}
+		i.write(first, [][]byte{marshal(row)})
+		return nil
+	}
 }
 
 // write prints objects with further members at their beginning. A reader that has ended is
@@ -204,5 +232,13 @@ func (i *instance) write(lead string, objects [][]byte) {
 }
 
 func (*instance) Start(operators.GadgetContext) error { return nil }
-func (*instance) Stop(operators.GadgetContext) error  { return nil }
+
+// Stop implements operators.DataOperatorInstance.
+func (i *instance) Stop(operators.GadgetContext) error {
+	if n := i.limit.rest(); n > 0 {
+		i.write("", [][]byte{fmt.Appendf(nil, `{"left_out":%d}`, n)})
+	}
+	return nil
+}
+
 func (*instance) Close(operators.GadgetContext) error { return nil }
