@@ -49,8 +49,9 @@ type file struct {
 	loading time.Time
 	// hangs: its file system did not answer; it is read again later.
 	hangs bool
-	// isLeftOut: it could not be probed again, which is logged once.
-	isLeftOut bool
+	// isLeftOut: it could not be probed again, which is logged once. isIncomplete: so it has none of the probes that it should
+	// have all of the time, until a scan can attach them.
+	isLeftOut, isIncomplete bool
 }
 
 // contents changes when a file is written to.

@@ -8,6 +8,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/cilium/ebpf/link"
 )
@@ -41,7 +42,7 @@ func (t *Tracer) Mode() Mode { return t.mode }
 // SetIntermittent chooses the functions, by their cookies, that are probed between Resume
 // and Close only; all others are probed all of the time. While it changes, a function may
 // have its programs run twice for a call, which they must ignore. A file that cannot be probed
-// now has no probes afterwards. The only error is ErrNoWindows.
+// now has no probes until a scan can attach them. The only error is ErrNoWindows.
 func (t *Tracer) SetIntermittent(cookies []uint32) error {
 	if t.mode != Multi {
 		return ErrNoWindows
@@ -84,7 +85,7 @@ func (t *Tracer) relink(which func(*file) bool) {
 			continue
 		}
 		links, err := t.linkAll(f, t.now(f))
-		if err != nil {
+		if f.isIncomplete = err != nil; f.isIncomplete {
 			t.leaveOut(f, err)
 		}
 		old := f.links
@@ -93,6 +94,21 @@ func (t *Tracer) relink(which func(*file) bool) {
 			closeAll(old)
 		} else {
 			t.done.Go(func() { closeAll(old) })
+		}
+	}
+}
+
+// relinkIncomplete attaches to files that could not be probed at some time: the reason may have passed, as want of memory does.
+// Trying is paid for by the container that has the file.
+func (t *Tracer) relinkIncomplete() {
+	for _, f := range t.files {
+		now := time.Now()
+		if !f.isIncomplete || f.held == nil || t.spent.Pause(f.tenant, now) > 0 {
+			continue
+		}
+		t.spent.Take(f.tenant, fileCost, now)
+		if links, err := t.linkAll(f, t.now(f)); err == nil {
+			f.links, f.isIncomplete, f.isLeftOut = links, false, false
 		}
 	}
 }

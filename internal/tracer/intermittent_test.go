@@ -73,6 +73,51 @@ func TestAFileThatCannotBeProbedIsLeftOut(t *testing.T) {
 	}
 }
 
+// A file that could not be probed at one time is probed again once it can be.
+func TestAFileThatCanBeProbedAgainIs(t *testing.T) {
+	k := load(t)
+	h := startHost(t)
+	path := buildLibrary(t, t.TempDir())
+	h.ask("open %s", path)
+	warnings := make(chan string, 10)
+	tr, rows := start(t, Config{Programs: k.programs, Mode: Multi, ScanInterval: time.Hour, Warn: func(text string) { warnings <- text }})
+	rows.attached(t, h.pid)
+	scan := func() {
+		tr.mu.Lock()
+		defer tr.mu.Unlock()
+		tr.scan()
+	}
+	whole, err := os.ReadFile(path)
+	require.NoError(t, err)
+	info, err := os.Stat(path)
+	require.NoError(t, err)
+	for range 2 {
+		require.NoError(t, tr.SetIntermittent([]uint32{1}))
+		waitUnprobed(t, k, h)
+		for len(warnings) > 0 {
+			<-warnings
+		}
+		spoilers["other instructions"](t, path)
+		require.NoError(t, tr.SetIntermittent(nil))
+		scan()
+		require.Contains(t, <-warnings, "libtracertest")
+		require.Empty(t, warnings, "once")
+
+		f, err := os.OpenFile(path, os.O_WRONLY, 0)
+		require.NoError(t, err)
+		_, err = f.Write(whole)
+		require.NoError(t, err)
+		require.NoError(t, f.Close())
+		require.NoError(t, os.Chtimes(path, time.Time{}, info.ModTime()))
+		h = startHost(t) // the former has pages of its own with the other instructions
+		h.ask("open %s", path)
+		require.Zero(t, called(t, k, h))
+		scan()
+		require.Equal(t, 1, called(t, k, h))
+	}
+	h.stop()
+}
+
 // called calls a function once and returns how often a program saw that.
 func called(t *testing.T, k *kernel, h *host) int {
 	t.Helper()

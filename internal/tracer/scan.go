@@ -87,4 +87,5 @@ func (t *Tracer) scan() {
 		t.spent.Clear() // all the processes of the machine are not what one has caused
 	}
 	t.detachUnused(now)
+	t.relinkIncomplete()
 }
