@@ -155,9 +155,9 @@ static __always_inline void place_returned(struct thread *t, const struct memory
 		break;
 	case MEMORY_POOL_CREATE:
 		if (call_read(&number, 8, call->a, may_sleep))
-			context_learn(t->process, number,
-				      call_location_device(t, call->b + LOCATION_OF_PROPS,
-							   may_sleep));
+			context_learn(
+				t->process, number,
+				call_location_device(t, call->b + LOCATION_OF_PROPS, may_sleep));
 		break;
 	case MEMORY_POOL_DEVICE:
 		if (call_read(&number, 8, call->a, may_sleep))

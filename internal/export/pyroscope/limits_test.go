@@ -103,7 +103,7 @@ func (f *full) Push(_ context.Context, request *connect.Request[pushv1.PushReque
 		}
 	}
 	if refused {
-		return nil, connect.NewError(connect.CodeResourceExhausted, errors.New("Maximum active series limit exceeded (5000/5000), reduce the number of active streams")) //nolint:staticcheck // as it is there
+		return nil, connect.NewError(connect.CodeResourceExhausted, errors.New("Maximum active series limit exceeded (5000/5000), reduce the number of active streams"))
 	}
 	return connect.NewResponse(&pushv1.PushResponse{}), nil
 }
