@@ -38,7 +38,7 @@ struct oom {
 /* Events of a tenant in a second: half of what the ring has room for. Tests set it. */
 const volatile __u32 ooms_own = 512;
 /* Of those for another reason than memory: after a kernel's error all that a program tries fails. */
-const volatile __u32 failures_own = 64;
+const volatile __u32 failures_own = 256;
 
 GADGET_TRACER_MAP(ooms_ring, 512 * 1024);
 GADGET_TRACER(ooms, ooms_ring, oom);

@@ -68,7 +68,7 @@ step()
 
 // After an illegal access of a kernel a program may try again and again: refusals for which there was no memory still have room.
 func TestOtherFailuresLeaveRoomToRefusals(t *testing.T) {
-	const calls, most = 5000, 64 // failures_own
+	const calls, most = 5000, 256 // failures_own
 	lib := simulated.DriverCopy(t)
 	tr := tracer.Start(t, lib, tracer.Options{})
 	began := tracer.Second()
