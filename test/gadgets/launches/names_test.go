@@ -283,7 +283,7 @@ func TestTableIsOfTheRealDriver(t *testing.T) {
 	}
 	require.Equal(t, []string{
 		"cuMemcpyWithAttributesAsync", "cuMemcpyWithAttributesAsync_ptsz",
-		"cuMemcpyBatchAsync", "cuMemcpyBatchAsync_ptsz", "cuMemcpyBatchAsync_v2", "cuMemcpyBatchAsync_v2_ptsz",
+		"cuMemcpyBatchAsync", "cuMemcpyBatchAsync_ptsz", "cuMemcpyBatchAsync_v2", "cuMemcpyBatchAsync_v2_ptsz", "cuCtxSynchronize_v2",
 		"cuFuncGetName", "cuKernelGetName", "cuStreamBeginCaptureToGraph", "cuStreamBeginCaptureToGraph_ptsz", "cuGraphAddNode_v2",
 	}, missing)
 }
