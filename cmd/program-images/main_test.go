@@ -109,6 +109,18 @@ func unpack(t *testing.T, image v1.Image) map[string][]byte {
 	}
 }
 
+// pulled is an image of the registry.
+func pulled(t *testing.T, reference string) (name.Reference, v1.ImageIndex, *v1.IndexManifest) {
+	t.Helper()
+	to, err := name.ParseReference(reference, name.Insecure)
+	require.NoError(t, err)
+	index, err := remote.Index(to)
+	require.NoError(t, err)
+	manifest, err := index.IndexManifest()
+	require.NoError(t, err)
+	return to, index, manifest
+}
+
 func TestTheImageIsTheBaseWithOurDaemon(t *testing.T) {
 	host, binaries := startRegistry(t), buildBinaries(t)
 	base := host + "/inspektor-gadget/inspektor-gadget:v0.55.0"
@@ -116,12 +128,7 @@ func TestTheImageIsTheBaseWithOurDaemon(t *testing.T) {
 	o := options{image: daemon, base: base, binaries: binaries, to: host + "/ours/ig-gpu-daemon:v1", plainHTTP: true}
 	require.NoError(t, run(t.Context(), o))
 
-	to, err := name.ParseReference(o.to, name.Insecure)
-	require.NoError(t, err)
-	index, err := remote.Index(to)
-	require.NoError(t, err)
-	manifest, err := index.IndexManifest()
-	require.NoError(t, err)
+	to, index, manifest := pulled(t, o.to)
 	require.Len(t, manifest.Manifests, 2, "the attestation is about another image")
 	for i, architecture := range []string{"amd64", "arm64"} {
 		require.Equal(t, architecture, manifest.Manifests[i].Platform.Architecture)
@@ -191,12 +198,7 @@ func TestTheProgramIsPutOnABaseWithGlibc(t *testing.T) {
 	pushBase(t, host+"/alpine:v1", map[string]string{"lib/ld-musl-x86_64.so.1": ""})
 	o := options{image: program, base: host + "/debian:v1", binaries: dir, to: host + "/ours/ig-gpu:v1", plainHTTP: true}
 	require.NoError(t, run(t.Context(), o))
-	to, err := name.ParseReference(o.to, name.Insecure)
-	require.NoError(t, err)
-	index, err := remote.Index(to)
-	require.NoError(t, err)
-	manifest, err := index.IndexManifest()
-	require.NoError(t, err)
+	_, index, manifest := pulled(t, o.to)
 	require.Len(t, manifest.Manifests, 2)
 	image, err := index.Image(manifest.Manifests[0].Digest)
 	require.NoError(t, err)

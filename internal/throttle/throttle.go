@@ -4,6 +4,7 @@
 package throttle
 
 import (
+	"fmt"
 	"sync"
 	"time"
 )
@@ -27,4 +28,17 @@ func (t *Throttle) Pass(now time.Time) (suppressed int, ok bool) {
 	}
 	suppressed, t.suppressed, t.last = t.suppressed, 0, now
 	return suppressed, true
+}
+
+// Warn passes a message to warn, if it may be written now, with how many were suppressed since the last one. warn may be nil.
+func (t *Throttle) Warn(warn func(string), format string, args ...any) {
+	suppressed, ok := t.Pass(time.Now())
+	if !ok || warn == nil {
+		return
+	}
+	text := fmt.Sprintf(format, args...)
+	if suppressed > 0 {
+		text += fmt.Sprintf(" (%d more in the last minute)", suppressed)
+	}
+	warn(text)
 }

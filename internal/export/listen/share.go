@@ -3,11 +3,9 @@
 package listen
 
 import (
-	"fmt"
 	"net"
 	"net/netip"
 	"sync"
-	"time"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/throttle"
 )
@@ -67,15 +65,7 @@ func (s *shares) Accept() (net.Conn, error) {
 
 // report warns of a connection that was closed, at most once a minute.
 func (s *shares) report(of netip.Prefix) {
-	before, ok := s.refused.Pass(time.Now())
-	if !ok {
-		return
-	}
-	text := fmt.Sprintf("%s: a connection of %s was closed: it has its share of %d connections", s.Addr(), of, maxConnections)
-	if before > 0 {
-		text += fmt.Sprintf(" (%d more in the last minute)", before)
-	}
-	s.warn(text)
+	s.refused.Warn(s.warn, "%s: a connection of %s was closed: it has its share of %d connections", s.Addr(), of, maxConnections)
 }
 
 // take reports whether a client may have another connection, and counts it. Many clients can have one address, behind a

@@ -19,7 +19,6 @@ import (
 	"os"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/throttle"
 )
@@ -145,13 +144,7 @@ func (e *Endpoint) authorities() ([]byte, error) {
 	if e.trusted == nil {
 		return nil, err
 	}
-	if before, ok := e.unusable.Pass(time.Now()); ok && e.warn != nil {
-		text := fmt.Sprintf("the certificates that were read before are trusted: %v", err)
-		if before > 0 {
-			text += fmt.Sprintf(" (%d more in the last minute)", before)
-		}
-		e.warn(text)
-	}
+	e.unusable.Warn(e.warn, "the certificates that were read before are trusted: %v", err)
 	return e.trusted, nil
 }
 

@@ -205,15 +205,7 @@ func (e *endpoint) unavailable(w http.ResponseWriter, r *http.Request, err error
 }
 
 func (v *Views) report(err error) {
-	suppressed, ok := v.failed.Pass(time.Now())
-	if !ok {
-		return
-	}
-	text := fmt.Sprintf("views of metrics: %v", err)
-	if suppressed > 0 {
-		text += fmt.Sprintf(" (%d more in the last minute)", suppressed)
-	}
-	v.warn(text)
+	v.failed.Warn(v.warn, "views of metrics: %v", err)
 }
 
 // tokenSyntax is that of RFC 6750, section 2.1: such a token is the same text in JSON and in
