@@ -12,7 +12,6 @@ import (
 	"strconv"
 	"sync"
 	"syscall"
-	"time"
 
 	"github.com/inspektor-gadget/inspektor-gadget/cmd/common"
 	gadgetservice "github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service"
@@ -134,8 +133,8 @@ func (s serving) credentials(warn func(string)) (credentials.TransportCredential
 		defer mu.Unlock()
 		if err == nil {
 			last = now
-		} else if _, ok := failed.Pass(time.Now()); ok {
-			warn(fmt.Sprintf("the certificates that were read before are used: %v", err))
+		} else {
+			failed.Warn(warn, "the certificates that were read before are used: %v", err)
 		}
 		return last, nil
 	}}), nil
