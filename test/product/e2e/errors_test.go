@@ -221,7 +221,9 @@ func TestMachineWithoutContainersIsAnError(t *testing.T) {
 			t.Skipf("a container runtime listens at /run/%s", socket)
 		}
 	}
-	require.Contains(t, fails(t, exec.Command(program(t), "run", "cuda_alloc", "--timeout", "1")), "use --host")
+	text := fails(t, exec.Command(program(t), "run", "cuda_alloc", "--timeout", "1"))
+	require.Contains(t, text, "use --host")
+	require.Contains(t, text, "SELinux")
 }
 
 func TestMistakesInFlagsAreOneLine(t *testing.T) {

@@ -27,7 +27,8 @@ import (
 // ErrNoContainers says that the run requested containers where none can be
 // watched.
 var ErrNoContainers = errors.New("containers cannot be watched on this machine" +
-	" (no container runtime, or a kernel without kprobes): use --host to trace all processes")
+	" (no container runtime, a kernel without kprobes, or a security module, such as SELinux," +
+	" that refuses permission events of fanotify): use --host to trace all processes")
 
 // ErrUnknownGadget says that a bare name is neither one of our gadgets nor one
 // that a registry could give.

@@ -128,6 +128,11 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 			fmt.Errorf("pre-starting: %w", errors.New("container-collection isn't available")),
 			ErrNoContainers, "--host",
 		},
+		{
+			"containers may not be watched", "cuda_alloc",
+			fmt.Errorf("pre-starting: %w", errors.New("container-collection isn't available")),
+			ErrNoContainers, "a security module, such as SELinux",
+		},
 		{"unknown gadget", "cuda_aloc", fmt.Errorf("pulling: %w", offline), ErrUnknownGadget, "cuda_alloc"},
 		{"full reference", "ghcr.io/gpu-gadgets/nosuch:v1", fmt.Errorf("pulling: %w", offline), offline, "pulling"},
 		{"our own gadget", "cuda_alloc", fmt.Errorf("loading: %w", offline), offline, "loading"},
