@@ -88,6 +88,11 @@ httpGet: {path: /healthz, port: {{ .gadget.name }}{{ if .root.Values.metrics.tls
 {{- end -}}
 {{- end -}}
 
+{{/* Whether this is OpenShift, whose security context constraints decide which pods there may be. */}}
+{{- define "gpu-gadgets.openshift" -}}
+{{- if .Capabilities.APIVersions.Has "security.openshift.io/v1" -}}true{{- end -}}
+{{- end -}}
+
 {{/* Whether to install a resource of the Prometheus operator: auto checks the cluster. */}}
 {{- define "gpu-gadgets.monitoring" -}}
 {{- $switch := toString .switch -}}

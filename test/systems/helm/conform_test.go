@@ -34,6 +34,7 @@ func TestObjectsAreOfKubernetes(t *testing.T) {
 	}{
 		"default":          {nil, "4 resources found parsing stdin - Valid: 4, Invalid: 0, Errors: 0, Skipped: 0"},
 		"all":              {append([]string{"--values", "testdata/all.values.yaml"}, operator...), "6 resources found parsing stdin - Valid: 4, Invalid: 0, Errors: 0, Skipped: 2"},
+		"openshift":        {[]string{"--api-versions", "security.openshift.io/v1", "--set", "exporter.enabled=true"}, "10 resources found parsing stdin - Valid: 10, Invalid: 0, Errors: 0, Skipped: 0"},
 		"daemon":           {[]string{"--values", "../../../charts/gpu-gadgets/values-daemon.yaml"}, "10 resources found parsing stdin - Valid: 10, Invalid: 0, Errors: 0, Skipped: 0"},
 		"inspektor-gadget": {[]string{"--set", "inspektor-gadget.enabled=true"}, "11 resources found parsing stdin - Valid: 11, Invalid: 0, Errors: 0, Skipped: 0"},
 	} {
