@@ -15,6 +15,11 @@ more follow (kubernetes#64023), and labels have at most 63. */}}
 {{ include "gpu-gadgets.name" .root | trunc 51 | trimSuffix "-" }}-{{ .name }}
 {{- end -}}
 
+{{/* Where the daemons are from which the exporter collects. */}}
+{{- define "gpu-gadgets.gadgetNamespace" -}}
+{{ default (ternary .Release.Namespace "gadget" (index .Values "inspektor-gadget").enabled) .Values.exporter.gadgetNamespace }}
+{{- end -}}
+
 {{- define "gpu-gadgets.selector" -}}
 app.kubernetes.io/name: {{ .Chart.Name }}
 app.kubernetes.io/instance: {{ .Release.Name | quote }}
