@@ -288,11 +288,18 @@ func requireRules(t *testing.T, s *server) {
 		}
 	}
 	require.GreaterOrEqual(t, evaluated, 12)
-	for _, name := range []string{"GPUOutOfMemory", "GPUXid", "GPUGadgetsLosesExports"} {
+	for _, name := range []string{"GPUXid", "GPUGadgetsLosesExports"} {
 		got, err := s.query(`ALERTS{alertname="` + name + `",alertstate="firing"}`)
 		require.NoError(t, err)
 		require.NotEmpty(t, got, "%s does not fire", name)
 	}
+	// Who was refused memory still runs.
+	got, err := s.query(`ALERTS{alertname="GPUMemoryRefused",kind="tensor",process_pid="10"}`)
+	require.NoError(t, err)
+	require.Len(t, got, 1)
+	got, err = s.query(`ALERTS{alertname="GPUOutOfMemory"}`)
+	require.NoError(t, err)
+	require.Empty(t, got)
 }
 
 // requireEnd checks what is shown after a process has ended.
