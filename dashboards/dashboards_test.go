@@ -117,6 +117,15 @@ func TestEveryQueryAsksForWhatWasChosen(t *testing.T) {
 	require.Equal(t, `{a=~"x|y"}[5m]`, Filled(`{a=~"${pod:regex}"}[$__range]`, map[string]string{"pod": "x|y", "__range": "5m"}))
 }
 
+// The series of a pool end with its process, before the refusal that ended it is read. The failures of
+// its tensors have one more scrape.
+func TestRefusalsOfPoolsAreThoseOfTensors(t *testing.T) {
+	raw, err := JSON()
+	require.NoError(t, err)
+	require.NotContains(t, string(raw), "gpu_pool_ooms")
+	require.Contains(t, Refused, "gpu_tensor_failures_total{")
+}
+
 func TestEveryFlameGraphIsInTheList(t *testing.T) {
 	var titles []string
 	for _, p := range Profiles() {

@@ -21,8 +21,12 @@ const (
 	// are parts of them.
 	sizes = `(hw_gpu_memory_limit_bytes{hw_parent="",` + vendor + `} and on (instance) gpu_memory_inuse_bytes{` + recorded + `})`
 
-	// Refused is the query of the annotations.
-	Refused = `sum by (` + process + `) (increase(gpu_memory_failures_total{` + recorded + `}[$__rate_interval])) > 0`
+	// Refused is the query of the annotations: refusals of PyTorch's pools and, in processes without one, of
+	// the driver, as in alerts.yaml. After one of the driver, a pool frees what it caches and asks again.
+	Refused = `sum by (` + process + `) (increase(gpu_tensor_failures_total{` + recorded + `}[$__rate_interval])) > 0` +
+		` or sum by (` + process + `) (increase(gpu_memory_failures_total{` + recorded + `}[$__rate_interval])` +
+		` unless on (k8s_cluster_name, job, instance, k8s_node_name, process_pid)` +
+		` last_over_time(gpu_tensor_failures_total{` + recorded + `}[$__rate_interval])) > 0`
 )
 
 // Rows is the whole dashboard.
@@ -189,8 +193,8 @@ func pools() Row {
 			Description: "Allocated blocks; an estimate if blocks are sampled.",
 			Queries:     []Query{{Expr: `sum by (` + process + `) (rate(gpu_tensor_allocations_total{` + recorded + `}[$__rate_interval]))`, Legend: named}}},
 		{Title: "Refused by the pool", Kind: TimeSeries, Unit: "short", Width: 8,
-			Description: "ig-gpu run cuda_alloc reports the line, and whether the memory was fragmented or full.",
-			Queries:     []Query{{Expr: `sum by (` + process + `) (increase(gpu_pool_ooms_total{` + recorded + `}[$__rate_interval]))`, Legend: named}}},
+			Description: "Also of processes that ended with it. ig-gpu run cuda_alloc reports the line, and whether the memory was fragmented or full.",
+			Queries:     []Query{{Expr: `sum by (` + process + `) (increase(gpu_tensor_failures_total{` + recorded + `}[$__rate_interval]))`, Legend: named}}},
 		{Title: "Tensors allocated", Kind: FlameGraph, Width: 12,
 			Description: "Blocks of PyTorch's pool allocated in the selected time range, by stack. A flow.",
 			Queries:     []Query{{Expr: "torch_alloc:tensor_alloc_space:bytes:space:bytes"}}},

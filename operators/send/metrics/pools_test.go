@@ -51,6 +51,35 @@ func TestScrapeKeepsTensorsApart(t *testing.T) {
 	require.Empty(t, having(scrape(t, p.addr), "gpu_pool_"))
 }
 
+// The error ends the process before the next reading: its pool is gone then, and what it was refused is not.
+func TestRefusalsOfAPoolOutliveIt(t *testing.T) {
+	store := &Store{}
+	run := store.NewRun("cuda_alloc")
+	p := serve(t, settings{listen: "127.0.0.1:0"}, &content{store: store})
+	server := proc(1, 10)
+	rows := []profile.Row{held(server, "device", 0, 100, 60), held(server, profile.KindTensor, 0, 90, 50)}
+	run.Rows(rows, over())
+	run.Pools([]Pool{{Series: Series{Process: server}, AllocatedBytes: 50}})
+	values := func(name string) (all []float64) {
+		for _, v := range having(scrape(t, p.addr), name) {
+			all = append(all, v)
+		}
+		return all
+	}
+	require.Equal(t, []float64{0}, values("gpu_tensor_failures_total"))
+
+	run.Failed(Series{Process: server, Kind: profile.KindTensor}, 1<<30)
+	run.Rows(rows, over(1))
+	run.Pools(nil)
+	got := scrape(t, p.addr)
+	require.Empty(t, having(got, "gpu_pool_"))
+	for _, v := range having(got, "gpu_tensor_failures_total") {
+		require.EqualValues(t, 1, v)
+	}
+	require.Len(t, having(got, "gpu_tensor_failures_total"), 1)
+	require.Empty(t, values("gpu_tensor_failures_total"), "one more scrape has it")
+}
+
 // A counter that two runs observe with the same labels would be their sum.
 func TestPoolsSeenByTwoGadgetsCountOnce(t *testing.T) {
 	store := &Store{}
