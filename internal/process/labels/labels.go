@@ -39,6 +39,7 @@ type Config struct {
 	ProcFS string // such as /proc
 	Rules  Rules
 	// Values is how many different values each label has at most, at a time, and a tenant three quarters of them. More are Other.
+	// A value counts until the processes that have it, or had it in a row, have no rows for some time.
 	Values int
 	// Warn is called once for each label that has more; may be nil.
 	Warn func(label string)
@@ -62,15 +63,17 @@ type Set struct {
 type rowKey struct{ process, span, stack uint64 }
 
 type rowEntry struct {
-	of     string // the labels of the process that text was made with
-	values []string
-	text   string
-	used   time.Time
+	of   string // the labels of the process that text was made with
+	text string
+	used time.Time
 }
 
 type entry struct {
-	tenant     procmaps.Tenant
-	values     []string
+	tenant procmaps.Tenant
+	values []string
+	// ofRows are the values that its spans and stacks ever had, of each rule: counters keep the sums of rows that are
+	// forgotten, so that each is a series until the process ends.
+	ofRows     []map[string]bool
 	text       string
 	complete   bool
 	read, used time.Time
@@ -126,18 +129,18 @@ func (s *Set) OfRow(id uint64, pid uint32, row Row) string {
 	key := rowKey{id, row.Span, row.Stack}
 	e := s.rows[key]
 	if e == nil || e.of != process.text {
-		pairs, values := make([][2]string, len(s.cfg.Rules)), make([]string, len(s.cfg.Rules))
+		pairs := make([][2]string, len(s.cfg.Rules))
 		for i, r := range s.cfg.Rules {
 			value := process.values[i]
 			switch {
 			case r.Span != "" && row.Span != 0:
-				value = s.admit(i, process.tenant, clean(row.Attribute(r.Span)))
+				value = s.admitRow(i, process, row.Attribute(r.Span))
 			case r.Frame != nil && row.Stack != 0:
-				value = s.admit(i, process.tenant, clean(r.matchFrames(row.Frames())))
+				value = s.admitRow(i, process, r.matchFrames(row.Frames()))
 			}
-			pairs[i], values[i] = [2]string{r.Name, value}, value
+			pairs[i] = [2]string{r.Name, value}
 		}
-		e = &rowEntry{of: process.text, values: values, text: Encode(pairs)}
+		e = &rowEntry{of: process.text, text: Encode(pairs)}
 		s.rows[key] = e
 	}
 	e.used = now
@@ -148,7 +151,8 @@ func (s *Set) of(id uint64, pid uint32, now time.Time) *entry {
 	s.sweep(now)
 	e := s.processes[id]
 	if e == nil {
-		e = &entry{tenant: procmaps.TenantOf(s.cfg.ProcFS, pid), values: make([]string, len(s.cfg.Rules))}
+		e = &entry{tenant: procmaps.TenantOf(s.cfg.ProcFS, pid), values: make([]string, len(s.cfg.Rules)),
+			ofRows: make([]map[string]bool, len(s.cfg.Rules))}
 		s.processes[id] = e
 	}
 	e.used = now
@@ -221,6 +225,16 @@ func (s *Set) admit(rule int, tenant procmaps.Tenant, value string) string {
 	return value
 }
 
+// admitRow does so for the value of a row, which its process keeps.
+func (s *Set) admitRow(rule int, process *entry, value string) string {
+	value = s.admit(rule, process.tenant, clean(value))
+	if process.ofRows[rule] == nil {
+		process.ofRows[rule] = map[string]bool{}
+	}
+	process.ofRows[rule][value] = true
+	return value
+}
+
 // hasRoom reports whether a tenant may have one more value.
 func (s *Set) hasRoom(known map[string]procmaps.Tenant, tenant procmaps.Tenant) bool {
 	return throttle.HasRoomIn(known, s.cfg.Values, func(_ string, of procmaps.Tenant) bool { return of == tenant })
@@ -252,23 +266,16 @@ func (s *Set) sweepRows(now time.Time) {
 	}
 }
 
-// freeValues leaves the room of values that no process and no row has any more to others: a
+// freeValues leaves the room of values that no process has any more, nor had in a row, to others: a
 // daemon sees more jobs than it has values.
 func (s *Set) freeValues() {
 	inUse := make([]map[string]bool, len(s.values))
 	for i := range inUse {
 		inUse[i] = map[string]bool{}
-	}
-	use := func(values []string) {
-		for i, value := range values {
-			inUse[i][value] = true
+		for _, e := range s.processes {
+			inUse[i][e.values[i]] = true
+			maps.Copy(inUse[i], e.ofRows[i])
 		}
-	}
-	for _, e := range s.processes {
-		use(e.values)
-	}
-	for _, e := range s.rows {
-		use(e.values)
 	}
 	for i, known := range s.values {
 		maps.DeleteFunc(known, func(value string, _ procmaps.Tenant) bool { return !inUse[i][value] })

@@ -98,11 +98,35 @@ func TestValuesThatNothingHasAreFreed(t *testing.T) {
 	require.Equal(t, "team=1,request=/1", of(1, "/1"))
 	require.Equal(t, "team=other,request=other", of(4, "/4"))
 	now = now.Add(forget / 2) // 2 and 3 are gone
-	require.Equal(t, "team=other,request=/4", of(4, "/4"), "a process keeps its values; a span that was forgotten does not")
+	require.Equal(t, "team=other,request=/4", of(4, "/4"), "a process keeps its own values; those of 2 are free")
 	require.Equal(t, "team=1,request=/1", of(1, "/1"))
 	p.write(5, "x", "TEAM=5")
 	require.Equal(t, "team=5,request=other", of(5, "/5"))
 	require.Equal(t, map[string]uint64{"team": 2, "request": 3}, s.Others())
+}
+
+// Counters keep a series for each value of a process until it ends: a route with an id in it must not make new ones for days.
+func TestAProcessHasNoMoreValuesOfRowsThanALabel(t *testing.T) {
+	p := proc{t, t.TempDir()}
+	p.write(1, "x")
+	now := time.Unix(0, 0)
+	s := New(Config{ProcFS: p.dir, Values: 10, Rules: parse(t, `request=span:route,model=frame:^load (.*)`), Now: func() time.Time { return now }})
+	of := func(process, n uint64) string {
+		return s.OfRow(process, 1, Row{
+			Span: n, Attribute: func(string) string { return fmt.Sprint("/", n) },
+			Stack: n, Frames: func() []string { return []string{fmt.Sprint("load ", n)} },
+		})
+	}
+	got := map[string]bool{}
+	for n := range uint64(24 * 60) {
+		got[of(7, n+1)] = true
+		now = now.Add(time.Minute)
+	}
+	require.Len(t, got, 8+1, "three quarters are a container's")
+	require.True(t, got["request=other,model=other"])
+	now = now.Add(2 * forget)
+	require.Equal(t, "request=/5000,model=5000", of(8, 5000), "the values of a process that is gone are free")
+	require.Len(t, s.rows, 1)
 }
 
 func TestLabelsOfSpansAreAskedOnceAndBounded(t *testing.T) {
