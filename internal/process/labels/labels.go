@@ -3,11 +3,9 @@
 package labels
 
 import (
-	"fmt"
 	"maps"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -322,53 +320,4 @@ func clean(value string) string {
 		value = strings.ToValidUTF8(value[:maxLength], "")
 	}
 	return strings.TrimSpace(value)
-}
-
-// Encode writes labels as NAME=VALUE, separated by commas. Values with a comma or a
-// quote are quoted as in Go.
-func Encode(pairs [][2]string) string {
-	var b strings.Builder
-	for i, p := range pairs {
-		if i > 0 {
-			b.WriteByte(',')
-		}
-		value := p[1]
-		if strings.ContainsAny(value, `,"`) {
-			value = strconv.Quote(value)
-		}
-		fmt.Fprintf(&b, "%s=%s", p[0], value)
-	}
-	return b.String()
-}
-
-// Decode is the inverse of Encode. What is malformed ends the list: the text may be that of
-// another machine, and one name that a backend refuses would end the export of all rows.
-func Decode(text string) (pairs [][2]string) {
-	for text != "" && len(pairs) < maxRules {
-		name, rest, ok := strings.Cut(text, "=")
-		if !ok || !labelName.MatchString(name) || slices.Contains(reserved, name) ||
-			slices.ContainsFunc(pairs, func(p [2]string) bool { return p[0] == name }) {
-			return pairs
-		}
-		value := ""
-		if strings.HasPrefix(rest, `"`) {
-			quoted, err := strconv.QuotedPrefix(rest)
-			if err != nil {
-				return pairs
-			}
-			if value, err = strconv.Unquote(quoted); err != nil {
-				return pairs
-			}
-			text = strings.TrimPrefix(rest[len(quoted):], ",")
-		} else {
-			value, text, _ = strings.Cut(rest, ",")
-		}
-		pairs = append(pairs, [2]string{name, clean(value)})
-	}
-	return pairs
-}
-
-// WithValue are those of Decode that have a value.
-func WithValue(text string) [][2]string {
-	return slices.DeleteFunc(Decode(text), func(l [2]string) bool { return l[1] == "" })
 }

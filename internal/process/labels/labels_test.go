@@ -240,6 +240,24 @@ func TestWhatIsNoRuleIsRefused(t *testing.T) {
 	require.Empty(t, parse(t, ""))
 }
 
+// What is of a whole process must not change its series with the row that is read first or last.
+func TestLabelsOfAProcessAreThoseThatItsRowsHaveInCommon(t *testing.T) {
+	rows := []string{"team=a,request=/chat", "team=a,request=/summary", "team=a,request=/chat", "team=a,request=", ""}
+	for range rows {
+		rows = append(rows[1:], rows[0])
+		var c Common
+		for _, row := range rows {
+			c.Add(row)
+		}
+		require.Equal(t, "team=a,request=", c.Add(rows[0]), rows)
+	}
+	var c Common
+	require.Equal(t, "", c.Add(""))
+	require.Equal(t, `job="1,2"`, c.Add(`job="1,2"`), "another gadget of the run has labels")
+	require.Equal(t, `job="1,2",team=a`, c.Add("team=a"))
+	require.Equal(t, "job=,team=a", c.Add(`job=3`))
+}
+
 func FuzzDecodeIsTheInverse(f *testing.F) {
 	f.Add("a", "b,c", `"d"`)
 	f.Add("", "\x00", "=,\"\\")

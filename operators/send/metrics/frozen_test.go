@@ -37,16 +37,19 @@ func TestFrozenProcessesAreReported(t *testing.T) {
 	f := &frozenProcesses{store: store, standstill: frozen.Standstill{ProcFS: "/proc", After: 200 * time.Millisecond}}
 	run := store.NewRun("cuda_alloc")
 	p := serve(t, settings{listen: "127.0.0.1:0"}, &content{store: store, sources: []Source{f}})
-	row := held(profile.Process{ID: 1, PID: pid, Comm: "stale", Namespace: "ml", Pod: "llm-0"}, "device", 0, 100, 40)
-	run.Rows([]profile.Row{row}, over())
+	row := held(profile.Process{ID: 1, PID: pid, Comm: "stale", Namespace: "ml", Pod: "llm-0", Labels: "request=/chat,team=a"}, "device", 0, 100, 40)
+	other := row // of another request: the series is one, which does not change with the requests that there are
+	other.Process.Labels = "request=/summary,team=a"
+	run.Rows([]profile.Row{row, other}, over())
 	want := `{circle="true",k8s_container_name="",k8s_namespace_name="ml",k8s_pod_name="llm-0",process_comm="python3",process_pid="` +
-		fmt.Sprint(pid) + `",waits_for="pipe"}`
+		fmt.Sprint(pid) + `",request="",team="a",waits_for="pipe"}`
 	require.Eventually(t, func() bool {
 		return having(scrape(t, p.addr), "gpu_frozen_process_time_seconds")[want] > 0.2
 	}, 20*time.Second, 100*time.Millisecond, "%s in %v", want, having(scrape(t, p.addr), "gpu_frozen"))
 
 	row.FreedBytes, row.InuseBytes = row.AllocBytes, 0
-	run.Rows([]profile.Row{row}, over())
+	other.Values = row.Values
+	run.Rows([]profile.Row{row, other}, over())
 	require.Empty(t, having(scrape(t, p.addr), "gpu_frozen"))
 }
 

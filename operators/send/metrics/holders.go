@@ -14,6 +14,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/export/label"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/holder"
+	processlabels "github.com/gpu-gadgets/gpu-gadgets/internal/process/labels"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 )
 
@@ -58,7 +59,8 @@ func (h *idleHolders) Instrument(meter metric.Meter) (func(), error) {
 	return func() { _ = registration.Unregister() }, nil
 }
 
-// holdersOf returns the processes that hold memory now, by what the rows have and the driver counts.
+// holdersOf returns the processes that hold memory now, by what the rows have and the driver counts. Their labels are
+// those that all their rows have, so that the series of a process stays one, whatever spans and stacks it has.
 func holdersOf(store *Store, driver func() map[uint32]int64) (map[uint32]*holder.Holder, map[uint32]profile.Process) {
 	holders, processes := map[uint32]*holder.Holder{}, map[uint32]profile.Process{}
 	of := func(pid uint32) *holder.Holder {
@@ -67,13 +69,21 @@ func holdersOf(store *Store, driver func() map[uint32]int64) (map[uint32]*holder
 		}
 		return holders[pid]
 	}
+	common := map[uint64]*processlabels.Common{}
+	withCommon := func(p profile.Process) profile.Process {
+		if common[p.ID] == nil {
+			common[p.ID] = &processlabels.Common{}
+		}
+		p.Labels = common[p.ID].Add(p.Labels)
+		return p
+	}
 	now := store.current()
 	for _, s := range now.Calls {
 		of(s.Process.PID).Calls += s.Sums.Calls
 	}
 	for _, s := range now.Samples {
 		of := of(s.Process.PID)
-		processes[s.Process.PID] = s.Process
+		processes[s.Process.PID] = withCommon(s.Process)
 		of.Calls += s.AllocObjects + s.FreedObjects
 		if profile.LayerOf(s.Kind) == profile.Driver && s.Kind != kindHost {
 			of.Bytes += s.InuseBytes

@@ -235,6 +235,7 @@ func compareSamples(a, b Sample) int {
 		cmp.Compare(a.Process.PID, b.Process.PID),
 		strings.Compare(a.Process.Comm, b.Process.Comm),
 		cmp.Compare(a.Process.ID, b.Process.ID),
+		strings.Compare(a.Process.Labels, b.Process.Labels),
 		cmp.Compare(a.Device, b.Device),
 		strings.Compare(a.Kind, b.Kind),
 		strings.Compare(a.Call.Operation, b.Call.Operation),

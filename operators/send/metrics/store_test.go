@@ -3,6 +3,7 @@
 package metrics
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -250,4 +251,22 @@ func TestSharedReadersKeepLastValues(t *testing.T) {
 	require.Len(t, shared.Read().Samples, 1, "the next scraper sees it, too")
 	require.Eventually(t, func() bool { return len(shared.Read().Samples) == 0 }, 30*time.Second, 10*time.Millisecond)
 	require.Empty(t, run.processes)
+}
+
+// Maps have no order, and what takes the first or the last sample of a process must get the same one at each reading.
+func TestSamplesOfOneProcessAreSortedByTheirLabels(t *testing.T) {
+	store := &Store{}
+	run := store.NewRun("cuda_alloc")
+	var want []string
+	var rows []profile.Row
+	for n := range 9 {
+		want = append(want, fmt.Sprint("request=/", n))
+		rows = append(rows, held(profile.Process{ID: 1, PID: 7, Labels: want[n]}, "device", 0, 100, 40))
+	}
+	run.Rows(rows, over())
+	var got []string
+	for _, s := range store.Current() {
+		got = append(got, s.Process.Labels)
+	}
+	require.Equal(t, want, got)
 }

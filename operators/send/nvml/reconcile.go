@@ -3,6 +3,7 @@
 package nvml
 
 import (
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/labels"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/stack"
 )
@@ -149,7 +150,8 @@ type history struct {
 
 // held is one process's rows, summed up.
 type held struct {
-	process            profile.Process
+	process            profile.Process // with the labels that all rows have
+	labels             labels.Common
 	explained, managed int64
 }
 

@@ -155,3 +155,17 @@ func TestStartTimeOfAProcessWithAHostileName(t *testing.T) {
 		require.Zero(t, startTime([]byte(bad)), bad)
 	}
 }
+
+// Rows of one process have the labels of their spans, in no order: what is of the process keeps its series.
+func TestAProcessHasTheLabelsThatItsRowsHaveInCommon(t *testing.T) {
+	for range 8 {
+		rows := map[uint32]held{}
+		for labels := range map[string]bool{"team=a,request=/chat": true, "team=a,request=/summary": true, "team=a,request=": true} {
+			addHeld(rows, profile.Process{ID: 1, PID: 10, Labels: labels}, "device", 1)
+		}
+		require.Equal(t, "team=a,request=", rows[10].process.Labels)
+		require.EqualValues(t, 3, rows[10].explained)
+		addHeld(rows, profile.Process{ID: 2, PID: 10, Labels: "team=b,request="}, "device", 1)
+		require.Equal(t, "team=b,request=", rows[10].process.Labels, "another process of that pid")
+	}
+}

@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/export/label"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/labels"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/send/metrics"
 )
@@ -179,6 +180,10 @@ func rowsByPID(samples []metrics.Sample) map[uint32]held {
 
 func addHeld(to map[uint32]held, p profile.Process, kind string, bytes int64) {
 	h := to[p.PID]
+	if h.process.ID != p.ID {
+		h.labels = labels.Common{}
+	}
+	p.Labels = h.labels.Add(p.Labels)
 	h.process = p
 	switch kind {
 	case "host": // pinned memory of the host
