@@ -61,7 +61,7 @@ type Recorder struct {
 
 type state struct {
 	row     profile.Row
-	version uint64         // of the row's stack
+	version uint64         // of the row's stack and labels
 	seen    profile.Values // in the present reading
 	sent    profile.Values // part of the windows so far
 	reading uint64         // when it was last read
@@ -83,8 +83,8 @@ func NewRecorder(subject profile.Subject, period, interval time.Duration, start 
 // Begin starts a reading: See is called for every row of it, then End.
 func (r *Recorder) Begin() { r.reading++ }
 
-// See adds one row. version is that of its stack: it differs where the stack has other names than
-// before. full returns the row with its stack and is called for new rows and other versions only.
+// See adds one row. version is that of its stack and its labels: it differs where these are others than
+// before, from which on the row has them. full returns the row with its stack and is called for new rows and other versions only.
 // Rows of one reading with the same id are one: before Linux 6.0 cuda_alloc has a row for
 // each context in which a stack allocated.
 func (r *Recorder) See(id profile.RowID, values profile.Values, version uint64, full func() profile.Row) {
@@ -96,7 +96,8 @@ func (r *Recorder) See(id profile.RowID, values profile.Values, version uint64, 
 		}
 		r.rows[id] = s
 	} else if s.version != version {
-		s.row.Stack, s.version = full().Stack, version
+		row := full()
+		s.row.Stack, s.row.Process.Labels, s.version = row.Stack, row.Process.Labels, version
 	}
 	r.back(s)
 	if s.reading != r.reading {

@@ -76,12 +76,13 @@ func TestLaterWindowsHaveTheNamesThatComeLater(t *testing.T) {
 		r.Begin()
 		r.See(profile.RowID{Process: 1, StackID: 1}, held(n, n), version, func() profile.Row {
 			made++
-			return profile.Row{Stack: stack.Stack{{Kind: stack.KindNative, Function: function}}}
+			return profile.Row{Process: profile.Process{ID: 1, Labels: "vllm=" + function}, Stack: stack.Stack{{Kind: stack.KindNative, Function: function}}}
 		})
 		r.End()
 		rows := r.Close(begin).Rows
 		require.Len(t, rows, 1)
 		require.EqualValues(t, 10, rows[0].AllocBytes)
+		require.Equal(t, "vllm="+rows[0].Stack[0].Function, rows[0].Process.Labels)
 		return rows[0]
 	}
 	require.Equal(t, "0x100", window(1, "0x100").Stack[0].Function)

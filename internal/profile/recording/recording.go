@@ -45,7 +45,7 @@ type process struct {
 type recorded struct {
 	id       profile.RowID
 	row      profile.Row
-	version  uint64 // of the row's stack
+	version  uint64 // of the row's stack and labels
 	peak     profile.PeakRow
 	process  *process
 	interval int           // when it was seen last
@@ -66,8 +66,8 @@ func (r *Recording) Begin(at time.Time) {
 	}
 }
 
-// See takes in one row. version is that of its stack: it differs where the stack has other names than
-// before. full makes the row with its stack and is called for new rows and other versions only.
+// See takes in one row. version is that of its stack and its labels: it differs where these are others
+// than before. full makes the row with its stack and is called for new rows and other versions only.
 // It returns the row and whether it is new or has changed.
 func (r *Recording) See(id profile.RowID, values profile.Values, version uint64, full func() profile.Row) (row profile.Row, changed bool) {
 	have := r.rows[id]
@@ -79,9 +79,9 @@ func (r *Recording) See(id profile.RowID, values profile.Values, version uint64,
 		r.rows[id] = have
 	} else if have.version != version {
 		have.version = version
-		if s := full().Stack; !slices.Equal(s, have.row.Stack) {
-			have.row.Stack, changed = s, true
-		}
+		now := full()
+		changed = now.Process.Labels != have.row.Process.Labels || !slices.Equal(now.Stack, have.row.Stack)
+		have.row.Stack, have.row.Process.Labels = now.Stack, now.Process.Labels
 	}
 	r.back(have)
 	have.interval = r.interval

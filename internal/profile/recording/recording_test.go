@@ -59,6 +59,24 @@ func TestARowHasTheNamesThatComeLater(t *testing.T) {
 	require.EqualValues(t, 10, rows[0].AllocBytes)
 }
 
+// A process may set its title seconds after its first rows, as vLLM's workers do.
+func TestARowHasTheLabelsThatComeLater(t *testing.T) {
+	r := &Recording{}
+	for version, want := range []struct {
+		labels  string
+		changed bool
+	}{{"vllm=", true}, {"vllm=", false}, {"vllm=Worker_TP0", true}, {"vllm=Worker_TP0", false}} {
+		r.Begin(time.Unix(1, 0))
+		row, changed := r.See(profile.RowID{Process: 1, StackID: 2}, profile.Values{AllocBytes: 10}, uint64(version), func() profile.Row {
+			return profile.Row{Process: profile.Process{ID: 1, Labels: want.labels}}
+		})
+		require.Equal(t, want.labels, row.Process.Labels)
+		require.Equal(t, want.changed, changed)
+		r.End()
+	}
+	require.Equal(t, "vllm=Worker_TP0", r.Profile().Rows[0].Process.Labels)
+}
+
 // What was held at the peak stays when the process has ended.
 func TestThePeakOutlivesItsProcess(t *testing.T) {
 	r := &Recording{}

@@ -5,7 +5,6 @@ package rows
 import (
 	"errors"
 	"fmt"
-	"hash/maphash"
 
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
 
@@ -75,17 +74,8 @@ func (f *callFields) Values(d datasource.Data) profile.Values {
 
 func (f *callFields) Kernel(d datasource.Data) string { return text(f.kernel, d) }
 
-// kernelSeed is of versions.
-var kernelSeed = maphash.MakeSeed()
-
 func (f *callFields) Version(d datasource.Data, stack uint64) uint64 {
-	if f.kernel == nil {
-		return stack
-	}
-	if name := f.kernel.Get(d); len(name) > 0 {
-		return stack ^ maphash.Bytes(kernelSeed, name)
-	}
-	return stack
+	return version(f.kernel, d, f.processFields.Version(d, stack))
 }
 
 // notSeen is shown instead of the stack of a kernel whose launch was not seen.

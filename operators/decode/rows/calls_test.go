@@ -31,7 +31,7 @@ func TestCallsAreCountedByWhatTheyDid(t *testing.T) {
 		fields[name], err = ds.AddField(name, api.Kind_Int32)
 		require.NoError(t, err)
 	}
-	for _, name := range []string{"operation", "direction", "kernel"} {
+	for _, name := range []string{"operation", "direction", "kernel", "labels"} {
 		fields[name], err = ds.AddField(name, api.Kind_String)
 		require.NoError(t, err)
 	}
@@ -69,6 +69,9 @@ func TestCallsAreCountedByWhatTheyDid(t *testing.T) {
 		require.NoError(t, fields["kernel"].PutString(d, "gemm"))
 		require.NotEqualValues(t, 5, source.Version(d, 5), "the name came later")
 		require.NotEqual(t, source.Version(d, 6), source.Version(d, 5))
+		before := source.Version(d, 5)
+		require.NoError(t, fields["labels"].PutString(d, "vllm=Worker_TP0"))
+		require.NotEqual(t, before, source.Version(d, 5), "the title came later")
 		require.Equal(t, c.want, source.Values(d), c.operation)
 		id := source.ID(d)
 		require.Equal(t, profile.RowID{Process: 7, StackID: 8, Row: 9, Device: c.device, Kind: id.Kind}, id)

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
@@ -48,6 +49,31 @@ func BenchmarkRead(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		r.Read(reader{}, table)
+	}
+}
+
+// BenchmarkVersion is the cost of one row each second, without and with --labels.
+func BenchmarkVersion(b *testing.B) {
+	for _, labels := range []string{"", "team=vision,request=/chat"} {
+		b.Run("labels="+labels, func(b *testing.B) {
+			ds, err := datasource.New(datasource.TypeArray, "allocs")
+			require.NoError(b, err)
+			var f processFields
+			if labels != "" {
+				f.labels, err = ds.AddField("labels", api.Kind_String)
+				require.NoError(b, err)
+			}
+			packet, err := ds.NewPacketArray()
+			require.NoError(b, err)
+			d := packet.New()
+			if labels != "" {
+				require.NoError(b, f.labels.PutString(d, labels))
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				f.Version(d, 5)
+			}
+		})
 	}
 }
 

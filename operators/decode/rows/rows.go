@@ -10,6 +10,7 @@ package rows
 import (
 	"bytes"
 	"fmt"
+	"hash/maphash"
 	"math"
 	"strconv"
 	"time"
@@ -36,8 +37,8 @@ type Reader interface {
 	PID(datasource.Data) uint32
 	// Kernel is the name of the kernel that a call launched, "" for other rows.
 	Kernel(datasource.Data) string
-	// Version is that of the stack with the kernel on top, of the version of the stack: the name
-	// of a kernel may be known later than its row.
+	// Version is that of the stack with the kernel on top, and of the process's labels, of the version of
+	// the stack: the name of a kernel and labels may be known later than their row.
 	Version(row datasource.Data, stack uint64) uint64
 }
 
@@ -239,7 +240,23 @@ func (f *processFields) PID(d datasource.Data) uint32 {
 // Kernel: most rows have none.
 func (*processFields) Kernel(datasource.Data) string { return "" }
 
-func (*processFields) Version(_ datasource.Data, stack uint64) uint64 { return stack }
+// versionSeed is of versions.
+var versionSeed = maphash.MakeSeed()
+
+func (f *processFields) Version(d datasource.Data, stack uint64) uint64 {
+	return version(f.labels, d, stack)
+}
+
+// version adds a text that may change to a version; f is nil where rows have none.
+func version(f datasource.FieldAccessor, d datasource.Data, of uint64) uint64 {
+	if f == nil {
+		return of
+	}
+	if text := f.Get(d); len(text) > 0 {
+		return of ^ maphash.Bytes(versionSeed, text)
+	}
+	return of
+}
 
 // span fills the fields of a row's span.
 func (f *processFields) span(id *profile.RowID, d datasource.Data) {
