@@ -200,3 +200,16 @@ func TestCheckFindsCountersThatDisagree(t *testing.T) {
 	require.Error(t, Values{FreedBytes: 1, InuseBytes: -1}.Check())
 	require.Error(t, Values{AllocBytes: 3, InuseBytes: 3, PeakBytes: 2}.Check())
 }
+
+// Rows that differ in any field of their RowID are different ones, in files and in their order.
+func TestARowIDIsAllOfItsFields(t *testing.T) {
+	all := []RowID{{}, {Born: 1}, {Span: 1}, {Thread: 1}, {Row: 1}, {Device: 1}, {Kind: "a"}, {StackID: 1}, {Process: 1}, {Process: 1, Device: -1}}
+	hashes := map[string]bool{}
+	for _, id := range all {
+		require.Regexp(t, "^[0-9a-f]{16}$", id.Hash())
+		hashes[id.Hash()] = true
+	}
+	require.Len(t, hashes, len(all))
+	require.True(t, slices.IsSortedFunc(all[:9], RowID.Compare))
+	require.Zero(t, all[3].Compare(RowID{Thread: 1}))
+}

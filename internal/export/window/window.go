@@ -12,10 +12,8 @@
 package window
 
 import (
-	"cmp"
 	"container/list"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
@@ -176,7 +174,7 @@ func (r *Recorder) Close(now time.Time) Window {
 	for id := range r.rows {
 		ids = append(ids, id)
 	}
-	slices.SortFunc(ids, compareID)
+	slices.SortFunc(ids, profile.RowID.Compare)
 	for _, id := range ids {
 		s := r.rows[id]
 		flow := s.row.Values.Sub(s.sent)
@@ -211,12 +209,4 @@ func hasValues(flow profile.Values) bool {
 	return flow.AllocObjects != 0 || flow.AllocBytes != 0 || flow.InuseBytes != 0 || flow.InuseObjects != 0 ||
 		flow.AtPeakBytes != 0 ||
 		flow.Samples != 0 || flow.Calls != 0 || flow.Kernels != 0
-}
-
-func compareID(a, b profile.RowID) int {
-	return cmp.Or(
-		cmp.Compare(a.Process, b.Process), cmp.Compare(a.StackID, b.StackID), strings.Compare(a.Kind, b.Kind),
-		cmp.Compare(a.Device, b.Device), cmp.Compare(a.Row, b.Row), cmp.Compare(a.Thread, b.Thread),
-		cmp.Compare(a.Span, b.Span), cmp.Compare(a.Born, b.Born),
-	)
 }

@@ -6,16 +6,19 @@
 //
 //	alloc: time (RFC 3339 with nanoseconds, UTC), process (hex id of the
 //	  process, not reused), pid, comm, namespace, pod, container (left out
-//	  when empty), kind, device (-1: unknown), the nine counters of the
-//	  `allocs` table (cumulative, so the last line of a row is its state),
-//	  stack
-//	sample: time, process … container as above, tid (left out when rows are
+//	  when empty), row, kind, device (-1: unknown), the nine counters of the
+//	  `allocs` table (cumulative), stack
+//	sample: time, process … row as above, tid (left out when rows are
 //	  not by thread), samples and gil_samples (cumulative), stack
-//	call: time, process … container as above, operation (with the direction of copies),
+//	call: time, process … row as above, operation (with the direction of copies),
 //	  device (-1: unknown), calls, launches, copied_bytes, host_ns, wait_ns, and with
 //	  --device-times kernels and device_ns (cumulative), stack
 //	oom: time, process … container as above, api, error, refused_by (driver, torch, or a
 //	  library such as libvgpu.so), requested_bytes, inuse_bytes, stack, holders: array of {bytes, stack}, largest first
+//
+// row (16 hexadecimal digits) identifies a row of the profile: the last line with it is its state,
+// numbers of different rows are never of the same bytes or calls. Two rows may have all else in common but their numbers: calls with other results, and stacks with
+// the same names, of two calls in one function.
 //
 // Each has span_id (16 hexadecimal digits) where a span of a trace is known.
 //
@@ -76,6 +79,7 @@ type alloc struct {
 	Type string `json:"type"`
 	Time string `json:"time"`
 	process
+	Row             string  `json:"row"`
 	Kind            string  `json:"kind"`
 	Device          int32   `json:"device"`
 	AllocBytes      int64   `json:"alloc_bytes"`
@@ -95,6 +99,7 @@ type sample struct {
 	Type string `json:"type"`
 	Time string `json:"time"`
 	process
+	Row        string  `json:"row"`
 	TID        uint32  `json:"tid,omitempty"`
 	Samples    int64   `json:"samples"`
 	GILSamples int64   `json:"gil_samples"`
@@ -106,6 +111,7 @@ type call struct {
 	Type string `json:"type"`
 	Time string `json:"time"`
 	process
+	Row             string  `json:"row"`
 	Operation       string  `json:"operation"`
 	Device          int32   `json:"device"`
 	Calls           int64   `json:"calls"`
@@ -139,9 +145,9 @@ type holder struct {
 }
 
 // Row writes the state of one row of memory at a time.
-func (e *Encoder) Row(at time.Time, r profile.Row) error {
+func (e *Encoder) Row(at time.Time, id profile.RowID, r profile.Row) error {
 	return e.encode(alloc{
-		Type: "alloc", Time: timestamp(at), process: toProcess(r.Process),
+		Type: "alloc", Time: timestamp(at), process: toProcess(r.Process), Row: id.Hash(),
 		Kind: r.Kind, Device: r.Device,
 		AllocBytes: r.AllocBytes, AllocObjects: r.AllocObjects,
 		FreedBytes: r.FreedBytes, FreedObjects: r.FreedObjects,
@@ -153,18 +159,18 @@ func (e *Encoder) Row(at time.Time, r profile.Row) error {
 }
 
 // Sample writes the state of one row of a profile of time.
-func (e *Encoder) Sample(at time.Time, r profile.Row) error {
+func (e *Encoder) Sample(at time.Time, id profile.RowID, r profile.Row) error {
 	return e.encode(sample{
-		Type: "sample", Time: timestamp(at), process: toProcess(r.Process),
+		Type: "sample", Time: timestamp(at), process: toProcess(r.Process), Row: id.Hash(),
 		TID: r.Thread, Samples: r.Samples, GILSamples: r.GILSamples, Span: r.Span.String(),
 		Stack: toFrames(r.Stack),
 	})
 }
 
 // Call writes the state of one row of calls to the driver.
-func (e *Encoder) Call(at time.Time, r profile.Row) error {
+func (e *Encoder) Call(at time.Time, id profile.RowID, r profile.Row) error {
 	return e.encode(call{
-		Type: "call", Time: timestamp(at), process: toProcess(r.Process),
+		Type: "call", Time: timestamp(at), process: toProcess(r.Process), Row: id.Hash(),
 		Operation: r.Kind, Device: r.Device, Calls: r.Calls, Launches: r.Launches, CopiedBytes: r.CopiedBytes,
 		HostNanoseconds: r.HostNanoseconds, WaitNanoseconds: r.WaitNanoseconds,
 		Kernels: r.Kernels, DeviceTime: r.DeviceNanoseconds, Span: r.Span.String(),

@@ -27,7 +27,7 @@ func TestLines(t *testing.T) {
 	var b bytes.Buffer
 	e := NewEncoder(&b)
 	for _, r := range p.Rows {
-		require.NoError(t, e.Row(p.Time, r))
+		require.NoError(t, e.Row(p.Time, profile.RowID{Process: r.Process.ID, Kind: r.Kind}, r))
 	}
 	first := p.Rows[0]
 	require.NoError(t, e.OOM(profile.OOM{
@@ -54,7 +54,7 @@ func TestLines(t *testing.T) {
 
 func TestFramesOfLibrariesAndKernelsAreMarked(t *testing.T) {
 	var b bytes.Buffer
-	require.NoError(t, NewEncoder(&b).Row(time.Time{}, profile.Row{Stack: stack.Stack{
+	require.NoError(t, NewEncoder(&b).Row(time.Time{}, profile.RowID{}, profile.Row{Stack: stack.Stack{
 		{Kind: stack.KindKernel, Function: "gemm"},
 		{Kind: stack.KindPython, Function: "Condition.wait", File: "/usr/lib/python3.11/threading.py", Line: 327, Library: true},
 		{Kind: stack.KindPython, Function: "load_batch", File: "/app/train.py", Line: 18},
@@ -67,7 +67,7 @@ func TestFramesOfLibrariesAndKernelsAreMarked(t *testing.T) {
 func TestNoNameInALineDrivesATerminal(t *testing.T) {
 	const name = "\u009b2J\u202e\x7f\x1b["
 	var b bytes.Buffer
-	require.NoError(t, NewEncoder(&b).Row(time.Time{}, profile.Row{
+	require.NoError(t, NewEncoder(&b).Row(time.Time{}, profile.RowID{}, profile.Row{
 		Process: profile.Process{Comm: name}, Stack: stack.Stack{{Kind: stack.KindPython, Function: name, File: name}},
 	}))
 	line := strings.TrimSuffix(b.String(), "\n")
@@ -82,7 +82,7 @@ type full struct{}
 func (full) Write([]byte) (int, error) { return 0, errors.New("no space left on device") }
 
 func TestWriteErrorIsReported(t *testing.T) {
-	require.ErrorContains(t, NewEncoder(full{}).Row(fixture.Small().Time, profile.Row{}), "write jsonl: no space left")
+	require.ErrorContains(t, NewEncoder(full{}).Row(fixture.Small().Time, profile.RowID{}, profile.Row{}), "write jsonl: no space left")
 }
 
 func TestSpansAreNamedWhereTheyAreKnown(t *testing.T) {
@@ -90,8 +90,8 @@ func TestSpansAreNamedWhereTheyAreKnown(t *testing.T) {
 	var b bytes.Buffer
 	e := NewEncoder(&b)
 	for _, r := range p.Rows {
-		require.NoError(t, e.Row(p.Time, r))
-		require.NoError(t, e.Sample(p.Time, r))
+		require.NoError(t, e.Row(p.Time, profile.RowID{Process: r.Process.ID, Kind: r.Kind}, r))
+		require.NoError(t, e.Sample(p.Time, profile.RowID{}, r))
 	}
 	require.NoError(t, e.OOM(profile.OOM{Span: fixture.SpanIDs[0]}))
 	require.NoError(t, e.OOM(profile.OOM{}))
@@ -104,7 +104,7 @@ func TestSpansAreNamedWhereTheyAreKnown(t *testing.T) {
 func TestCallsHaveTheirDevice(t *testing.T) {
 	for device, want := range map[int32]string{0: `"device":0,`, 1: `"device":1,`, profile.UnknownDevice: `"device":-1,`} {
 		var b bytes.Buffer
-		require.NoError(t, NewEncoder(&b).Call(time.Unix(0, 0), profile.Row{Kind: "launch", Device: device, Values: profile.Values{Calls: 3}}))
+		require.NoError(t, NewEncoder(&b).Call(time.Unix(0, 0), profile.RowID{}, profile.Row{Kind: "launch", Device: device, Values: profile.Values{Calls: 3}}))
 		require.Contains(t, b.String(), `"operation":"launch",`+want+`"calls":3`)
 	}
 }

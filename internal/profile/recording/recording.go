@@ -96,10 +96,16 @@ func (r *Recording) See(id profile.RowID, values profile.Values, version uint64,
 	return have.row, changed
 }
 
+// Row is a row with its identity.
+type Row struct {
+	ID profile.RowID
+	profile.Row
+}
+
 // End closes the rows that this interval did not have, and returns those that
-// changed by that.
-func (r *Recording) End() []profile.Row {
-	var changed []profile.Row
+// changed by that, by their identity.
+func (r *Recording) End() []Row {
+	var changed []Row
 	for _, have := range r.rows {
 		if have.gone != nil || have.interval == r.interval {
 			continue
@@ -109,7 +115,7 @@ func (r *Recording) End() []profile.Row {
 			v.ImplicitBytes += v.InuseBytes
 			v.ImplicitObjects += v.InuseObjects
 			v.InuseBytes, v.InuseObjects, v.RoundingBytes, v.FragmentedBytes = 0, 0, 0, 0
-			changed = append(changed, have.row)
+			changed = append(changed, Row{have.id, have.row})
 		}
 	}
 	r.forget()
@@ -117,7 +123,8 @@ func (r *Recording) End() []profile.Row {
 	for known, row := range r.memory() {
 		row.AtPeakBytes = known.AtPeakBytes
 	}
-	return profile.New(r.At, changed).Rows
+	slices.SortFunc(changed, func(a, b Row) int { return a.ID.Compare(b.ID) })
+	return changed
 }
 
 // memory are the rows that memory was ever allocated in.

@@ -100,6 +100,24 @@ func TestThePeakOutlivesItsProcess(t *testing.T) {
 	require.Equal(t, []string{"[0] held the most on GPU 0 at 12:00:01: 130 B; between two readings at most 200 B"}, p.Notes)
 }
 
+// Two calls of one native function have stacks of the same names: their rows end as they were, one by one.
+func TestRowsWithTheSameNamesEndOnTheirOwn(t *testing.T) {
+	r := &Recording{}
+	r.Begin(time.Unix(1, 0))
+	for id, bytes := range map[uint64]int64{3: 50, 2: 100} {
+		r.See(profile.RowID{Process: 1, StackID: id}, profile.Values{AllocBytes: bytes, InuseBytes: bytes, InuseObjects: 1}, 0, func() profile.Row { return profile.Row{} })
+	}
+	require.Empty(t, r.End())
+	r.Begin(time.Unix(2, 0))
+	ended := r.End()
+	require.Len(t, ended, 2)
+	for n, want := range []int64{100, 50} {
+		require.Equal(t, profile.RowID{Process: 1, StackID: uint64(n + 2)}, ended[n].ID)
+		require.Equal(t, want, ended[n].AllocBytes)
+		require.Equal(t, want, ended[n].ImplicitBytes)
+	}
+}
+
 // A container starts short processes without end; the rows of another one's, which has ended, stay, and their end is reported.
 func TestATenantLeavesRowsToOthers(t *testing.T) {
 	const honest, newest = 1 << 40, 1<<40 + 1
@@ -110,6 +128,12 @@ func TestATenantLeavesRowsToOthers(t *testing.T) {
 	}
 	has := func(rows []profile.Row, id uint64) bool {
 		return slices.ContainsFunc(rows, func(row profile.Row) bool { return row.Process.ID == id })
+	}
+	end := func() (changed []profile.Row) {
+		for _, row := range r.End() {
+			changed = append(changed, row.Row)
+		}
+		return changed
 	}
 	const each, turns = 4096, MaxGone/4096 + 8
 	for turn := range turns {
@@ -123,11 +147,11 @@ func TestATenantLeavesRowsToOthers(t *testing.T) {
 		if turn > MaxGone/each {
 			see(newest, 3, 1<<20)
 		}
-		changed := r.End()
+		changed := end()
 		require.Equal(t, turn == 2, has(changed, honest))
 	}
 	r.Begin(time.Unix(turns, 0))
-	changed := r.End()
+	changed := end()
 	require.Len(t, changed, each+2, "also the ends of rows that have no room are reported")
 	require.True(t, has(changed, honest) && has(changed, newest))
 	p := r.Profile()

@@ -5,6 +5,7 @@ package sink
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -112,4 +113,41 @@ func TestSamplesAreAProfileOfTime(t *testing.T) {
 	b, err = os.ReadFile(html)
 	require.NoError(t, err)
 	require.Contains(t, string(b), `"types":["samples","cpu"]`)
+}
+
+// TestTheLastLineOfARowIsItsState: stacks that differ in addresses alone have the same names, and their rows add up all the same.
+func TestTheLastLineOfARowIsItsState(t *testing.T) {
+	lines := filepath.Join(t.TempDir(), "rows.jsonl")
+	g := &gadget{intervals: [][]row{
+		{{1, 101, 100, 0, 0}, {1, 102, 50, 0, 0}, {2, 101, 7, 0, 0}},
+		{{1, 101, 130, 10, 0}, {1, 102, 50, 0, 0}, {2, 101, 7, 0, 0}},
+		{{2, 101, 7, 0, 0}}, // process 1 is gone
+	}}
+	require.NoError(t, g.run(t, api.ParamValues{"jsonl-out": lines}))
+	text, err := os.ReadFile(lines)
+	require.NoError(t, err)
+	type line struct {
+		Row, Process string
+		Stack        []struct{ Function string }
+		Alloc        int64 `json:"alloc_bytes"`
+		Inuse        int64 `json:"inuse_bytes"`
+	}
+	state, written := map[string]line{}, 0
+	for text := range strings.Lines(string(text)) {
+		var l line
+		require.NoError(t, json.Unmarshal([]byte(text), &l))
+		require.Len(t, l.Row, 16)
+		require.Equal(t, "[unknown]", l.Stack[0].Function)
+		state[l.Row] = l
+		written++
+	}
+	require.Len(t, state, 3)
+	require.Equal(t, 3+1+2, written)
+	alloc, inuse := map[string]int64{}, map[string]int64{}
+	for _, l := range state {
+		alloc[l.Process] += l.Alloc
+		inuse[l.Process] += l.Inuse
+	}
+	require.Equal(t, map[string]int64{"0000000000000001": 180, "0000000000000002": 7}, alloc)
+	require.Equal(t, map[string]int64{"0000000000000001": 0, "0000000000000002": 7}, inuse)
 }

@@ -135,7 +135,7 @@ type instance struct {
 
 	subject profile.Subject
 	period  time.Duration // between samples; 0 for memory
-	line    func(*jsonl.Encoder, time.Time, profile.Row) error
+	line    func(*jsonl.Encoder, time.Time, profile.RowID, profile.Row) error
 
 	files        bool // are to be written
 	pprof, flame *file.File
@@ -285,7 +285,7 @@ func (i *instance) rows(gc operators.GadgetContext, source rows.Reader, all data
 			i.marks.frames.see(id, row)
 		}
 		if changed && i.json != nil {
-			i.wrote(gc, i.line(i.json, now, row))
+			i.wrote(gc, i.line(i.json, now, id, row))
 		}
 		if i.driver != nil {
 			current = append(current, row)
@@ -296,7 +296,7 @@ func (i *instance) rows(gc operators.GadgetContext, source rows.Reader, all data
 	}
 	for _, row := range i.recorder.End() {
 		if i.json != nil {
-			i.wrote(gc, i.line(i.json, now, row))
+			i.wrote(gc, i.line(i.json, now, row.ID, row.Row))
 		}
 	}
 	i.flush(gc)

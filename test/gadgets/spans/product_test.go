@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -106,14 +105,12 @@ func inLines(t *testing.T, file string, pid int) map[key]counts {
 	type line struct {
 		Type         string
 		PID          uint32
-		Kind         string
-		Device       json.RawMessage
+		Row          string
 		Span         string `json:"span_id"`
 		AllocBytes   uint64 `json:"alloc_bytes"`
 		AllocObjects uint64 `json:"alloc_objects"`
 		FreedBytes   uint64 `json:"freed_bytes"`
 		FreedObjects uint64 `json:"freed_objects"`
-		Stack        json.RawMessage
 	}
 	content, err := os.ReadFile(file)
 	require.NoError(t, err)
@@ -122,7 +119,7 @@ func inLines(t *testing.T, file string, pid int) map[key]counts {
 		var l line
 		require.NoError(t, json.Unmarshal(text, &l))
 		if l.Type == "alloc" && l.PID == uint32(pid) {
-			last[strings.Join([]string{l.Kind, string(l.Device), l.Span, string(l.Stack)}, "\n")] = l
+			last[l.Row] = l
 		}
 	}
 	have := map[key]counts{}
