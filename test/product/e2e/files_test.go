@@ -26,6 +26,7 @@ type line struct {
 	Type            string `json:"type"`
 	PID             uint32 `json:"pid"`
 	Process         string `json:"process"`
+	Row             string `json:"row"`
 	Kind            string `json:"kind"`
 	Device          int32  `json:"device"`
 	AllocBytes      int64  `json:"alloc_bytes"`
@@ -52,8 +53,6 @@ type stackFrames []struct {
 	Line                 uint32
 }
 
-func (s stackFrames) key() string { return fmt.Sprint(s) }
-
 // readLines parses a file of JSON lines and returns the latest line of each row,
 // and all others.
 func readLines(t *testing.T, path string) (rows, ooms []line) {
@@ -74,11 +73,10 @@ func parseLines(t *testing.T, content []byte) (rows, ooms []line) {
 		require.NoError(t, json.Unmarshal([]byte(text), &l), text)
 		switch l.Type {
 		case "alloc":
-			key := fmt.Sprint(l.Process, l.Kind, l.Device, l.Stack.key())
-			if i, ok := at[key]; ok {
+			if i, ok := at[l.Row]; ok {
 				rows[i] = l
 			} else {
-				at[key] = len(rows)
+				at[l.Row] = len(rows)
 				rows = append(rows, l)
 			}
 		case "oom":

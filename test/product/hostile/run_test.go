@@ -5,7 +5,6 @@ package hostile
 import (
 	"bufio"
 	"encoding/json"
-	"fmt"
 	"os"
 	"strconv"
 	"testing"
@@ -39,6 +38,7 @@ type line struct {
 	Type    string `json:"type"`
 	PID     uint32 `json:"pid"`
 	Process string `json:"process"`
+	Row     string `json:"row"`
 	Kind    string `json:"kind"`
 	Device  int32  `json:"device"`
 	Alloc   int64  `json:"alloc_bytes"`
@@ -90,7 +90,7 @@ func rowsOf(t *testing.T, file string, pids map[uint32]bool) (rows []compare.Row
 				row.Stack = append(row.Stack, compare.Frame{Function: f.Function, File: f.File, Line: f.Line})
 			}
 		}
-		last[fmt.Sprint(l.Process, l.Kind, l.Device, l.Stack)] = row
+		last[l.Row] = row
 	})
 	for _, row := range last {
 		rows = append(rows, row)
