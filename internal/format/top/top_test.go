@@ -146,6 +146,28 @@ func TestSumsAreExactHoweverRowsAreGrouped(t *testing.T) {
 	}
 }
 
+// What grew and what shrank are nearly the same: shares are of both, and what has less than 1 % of both is hidden.
+func TestTheTreeOfADifferenceHasSharesOfWhatGrewAndShrank(t *testing.T) {
+	at, small := time.Unix(1, 0), stack.Stack{python("log", "/srv/log.py", 3), main}
+	m := New(ByLine, Memory)
+	m.Update(profile.Memory, at, []Row{memory(server, kv, "device", 0, 1<<30, 0), memory(server, load, "device", 0, 2<<30, 0)})
+	m.Mark(at)
+	m.Key("d")
+	m.Key("t")
+	require.NotContains(t, show(m, 80), "main")
+	m.Update(profile.Memory, at.Add(time.Second), []Row{
+		memory(server, kv, "device", 0, 2<<30, 0), memory(server, load, "device", 0, 1<<30+10<<20, 0), memory(server, small, "device", 0, 1<<20, 0),
+	})
+	got := show(m, 80)
+	for _, line := range []string{
+		`\+11\.0 MiB +0\.5 % +main \(serve\.py:12\)`, `\+1\.00 GiB +\+1\.00 GiB +50\.2 % +GPU.*_tensors \(model\.py:141\)`,
+		`-1014 MiB +-1014 MiB +-49\.7 % +Model\.load \(model\.py:20\)`,
+	} {
+		require.Regexp(t, line, got)
+	}
+	require.NotContains(t, got, "log.py")
+}
+
 // TestTheFileAndLineAreWholeAtEveryWidth down to where nothing but the name fits.
 func TestTheFileAndLineAreWholeAtEveryWidth(t *testing.T) {
 	m := New(ByLine, Memory)

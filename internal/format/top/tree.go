@@ -12,14 +12,27 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/stack"
 )
 
-// minShare of the total is what a branch of the tree needs to be shown, in percent.
+// minShare of the total is what a branch of the tree needs to be shown, in percent; of a difference, of all that grew and
+// shrank.
 const minShare = 1
 
 // node is a frame below its callers.
 type node struct {
 	label       string
 	self, total int64
-	children    map[string]*node
+	// gross is the sum of self and those of all callees without their signs: of a difference, what grew and
+	// what shrank; total otherwise.
+	gross    int64
+	children map[string]*node
+}
+
+// addGross sets gross, of its callees, too.
+func (n *node) addGross() int64 {
+	n.gross = abs(n.self)
+	for _, c := range n.children {
+		n.gross += c.addGross()
+	}
+	return n.gross
 }
 
 func (n *node) child(label string) *node {
@@ -91,6 +104,7 @@ func (m *Model) tree() []*node {
 	var out []*node
 	for _, layer := range []profile.Layer{profile.Driver, profile.Torch} {
 		if roots[layer] != nil {
+			roots[layer].addGross()
 			out = append(out, roots[layer])
 		}
 	}
@@ -125,8 +139,8 @@ func (m *Model) TreeTable() screen.Table {
 	var walk func(n, root *node, depth int)
 	walk = func(n, root *node, depth int) {
 		percent := ""
-		if root.total > 0 && n.total >= 0 {
-			percent = percentOf(n.total, root.total)
+		if root.gross > 0 {
+			percent = percentOf(n.total, root.gross)
 		}
 		self := ""
 		if n.self != 0 {
@@ -147,7 +161,7 @@ func (m *Model) TreeTable() screen.Table {
 			return cmp.Or(cmp.Compare(b.total, a.total), strings.Compare(a.label, b.label))
 		})
 		for _, c := range children {
-			if abs(c.total)*100 < abs(root.total)*minShare {
+			if c.gross == 0 || c.gross*100 < root.gross*minShare {
 				continue
 			}
 			next := depth + 1

@@ -35,7 +35,8 @@ func newReport() *cobra.Command {
 		Long: "Show what a profile (.pb.gz of record, --pprof-out or --mark-out) says, on a terminal: totals, the\n" +
 			"lines that hold most themselves (SELF) and with all that they call (TOTAL), and the tree of calls.\n" +
 			"Of memory and of calls, SELF of the program's own line includes the libraries that it calls.\n" +
-			"With --base, the same for the difference: what grew is positive, what shrank is negative.",
+			"With --base, the same for the difference: what grew is positive, what shrank is negative,\n" +
+			"and shares are of both together.",
 		Example: "  ig-gpu report memory.pb.gz\n" +
 			"  ig-gpu report memory.pb.gz --by kind              by the values of a label\n" +
 			"  ig-gpu report memory.pb.gz --sample alloc_space   what was taken, freed or not\n" +
@@ -168,6 +169,14 @@ func valueText(value int64, unit string) string {
 	return fmt.Sprint(value)
 }
 
+// wholeOf is the whole that shares are of: the sum; of a difference, what grew and what shrank, so that no share is more than all.
+func wholeOf(p *profile.Profile, t profile.Type) (sum int64) {
+	for _, r := range p.Rows {
+		sum += abs(r.Get(t))
+	}
+	return sum
+}
+
 func sumOf(p *profile.Profile, t profile.Type) (sum int64) {
 	for _, r := range p.Rows {
 		sum += r.Get(t)
@@ -205,7 +214,7 @@ func writeTotals(w io.Writer, p *profile.Profile, left int, shown profile.Type, 
 
 func writeTop(w io.Writer, p *profile.Profile, t profile.Type, limit int) {
 	frames := topFrames(p, t)
-	whole := sumOf(p, t)
+	whole := wholeOf(p, t)
 	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(out, "SELF\tSHARE\tTOTAL\tSHARE\t FRAME")
 	for n, f := range frames {
@@ -250,15 +259,17 @@ func abs(v int64) int64 { return max(v, -v) }
 type branch struct {
 	label       string
 	self, total int64
+	gross       int64 // what grew and what shrank in it; total if the profile is no difference
 	children    []*branch
 }
 
 func treeOf(p *profile.Profile, t profile.Type) *branch {
 	tree := p.Tree()
 	self, total := tree.Values(func(n int) int64 { return p.Rows[n].Get(t) })
+	_, gross := tree.Values(func(n int) int64 { return abs(p.Rows[n].Get(t)) })
 	nodes := make([]*branch, len(tree.Nodes))
 	for n, node := range tree.Nodes {
-		b := &branch{label: "(all)", self: self[n], total: total[n]}
+		b := &branch{label: "(all)", self: self[n], total: total[n], gross: gross[n]}
 		nodes[n] = b
 		if node.Parent >= 0 {
 			b.label = tree.Frames[node.Frame].Label()
@@ -287,18 +298,14 @@ const maxIndent = 40
 // further, so that what branches is seen.
 func writeTree(w io.Writer, p *profile.Profile, t profile.Type, o reportOptions) {
 	root := treeOf(p, t)
-	var whole int64 // of a difference, what grew and what shrank
-	for _, r := range p.Rows {
-		whole += abs(r.Get(t))
-	}
 	fmt.Fprintln(w, "TREE (callers first)")
-	least := int64(o.least / 100 * float64(whole))
+	least := int64(o.least / 100 * float64(root.gross))
 	var walk func(b *branch, depth int)
 	walk = func(b *branch, depth int) {
-		fmt.Fprintf(w, "%10s %7s  %s%s\n", valueText(b.total, t.Unit()), share(b.total, root.total), strings.Repeat(" ", min(depth, maxIndent)), b.label)
+		fmt.Fprintf(w, "%10s %7s  %s%s\n", valueText(b.total, t.Unit()), share(b.total, root.gross), strings.Repeat(" ", min(depth, maxIndent)), b.label)
 		shown, left, leftValue := 0, 0, int64(0)
 		for _, c := range b.children {
-			if c.total == 0 || abs(c.total) < least || o.limit > 0 && shown == o.limit {
+			if c.gross == 0 || c.gross < least || o.limit > 0 && shown == o.limit {
 				left++
 				leftValue += c.total
 				continue
@@ -311,7 +318,7 @@ func writeTree(w io.Writer, p *profile.Profile, t profile.Type, o reportOptions)
 			walk(c, deeper)
 		}
 		if left > 0 && leftValue != 0 {
-			fmt.Fprintf(w, "%10s %7s  %s(%d smaller)\n", valueText(leftValue, t.Unit()), share(leftValue, root.total), strings.Repeat(" ", min(depth+1, maxIndent)), left)
+			fmt.Fprintf(w, "%10s %7s  %s(%d smaller)\n", valueText(leftValue, t.Unit()), share(leftValue, root.gross), strings.Repeat(" ", min(depth+1, maxIndent)), left)
 		}
 	}
 	walk(root, 0)

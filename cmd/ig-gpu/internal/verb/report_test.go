@@ -4,6 +4,7 @@ package verb
 
 import (
 	"bytes"
+	"strings"
 	"testing"
 	"time"
 
@@ -55,6 +56,30 @@ func TestReportOfADifferenceIsSigned(t *testing.T) {
 	require.Contains(t, out.String(), "inuse_space    1.00 GiB  shown below")
 	require.Regexp(t, ` 2\.00 GiB .* cache \(serve\.py:20\)`, out.String())
 	require.Regexp(t, `-1\.00 GiB .* load \(serve\.py:10\)`, out.String())
+}
+
+// What grew and what shrank are nearly the same: shares are of both, and the caller of both is shown.
+func TestSharesOfADifferenceAreOfWhatGrewAndShrank(t *testing.T) {
+	grown, shrunk := calledBy(held("cache", 20, 1<<30, 1), "main", 1), calledBy(held("load", 10, 1<<30, 1), "main", 1)
+	small := calledBy(held("log", 30, 1<<20, 1), "main", 1)
+	for net, want := range map[int64][]string{10 << 20: {
+		"  1.00 GiB   50.2 %   1.00 GiB   50.2 % cache (serve.py:20)\n", " -1014 MiB  -49.7 %  -1014 MiB  -49.7 % load (serve.py:10)\n",
+		"  11.0 MiB   0.5 %  (all)\n", "  11.0 MiB   0.5 %   main (serve.py:1)\n", "  1.00 GiB  50.2 %    cache (serve.py:20)\n",
+		" -1014 MiB -49.7 %    load (serve.py:10)\n", "  1.00 MiB   0.0 %    (1 smaller)\n",
+	}, 0: {"  1.00 GiB  50.0 %    cache (serve.py:20)\n", " -1.00 GiB -50.0 %    load (serve.py:10)\n"}} {
+		rows := [][]profile.Row{{shrunk}, {grown, small}}
+		if rows[1][0].InuseBytes = 1 << 30; net > 0 {
+			left := shrunk
+			left.InuseBytes = net
+			rows[1] = append(rows[1], left)
+		}
+		var out bytes.Buffer
+		require.NoError(t, report(&out, writeProfile(t, "a.pb.gz", rows[1]...), reportOptions{base: writeProfile(t, "b.pb.gz", rows[0]...), limit: 20, least: 1, output: "text"}))
+		for _, line := range want {
+			require.Contains(t, out.String(), line)
+		}
+		require.NotContains(t, out.String()[strings.Index(out.String(), "TREE"):], "log (", "1 % of what changed is 20 MiB")
+	}
 }
 
 // Each layer has values of its own, and those of the other are not among them.
