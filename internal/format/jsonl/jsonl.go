@@ -16,9 +16,9 @@
 //	oom: time, process … container as above, api, error, refused_by (driver, torch, or a
 //	  library such as libvgpu.so), requested_bytes, inuse_bytes, stack, holders: array of {bytes, stack}, largest first
 //
-// row (16 hexadecimal digits) identifies a row of the profile: the last line with it is its state,
-// numbers of different rows are never of the same bytes or calls. Two rows may have all else in common but their numbers: calls with other results, and stacks with
-// the same names, of two calls in one function.
+// row (16 hexadecimal digits) identifies a row of the profile: the last line with it is its state, and rows do not
+// overlap. Two rows may have all else in common but their numbers: calls with other results, and stacks with the
+// same names, of two calls in one function.
 //
 // Each has span_id (16 hexadecimal digits) where a span of a trace is known.
 //
