@@ -3,6 +3,7 @@
 #define GPU_GADGETS_CALL_DEMAND_H
 
 #include "program/drops.h"
+#include "program/ring.h"
 
 /*
  * demand: probes that are attached only while what they teach is missing for a process. PyTorch
@@ -44,7 +45,7 @@ struct {
 /* To user space: demands have changed. A record that finds no room is not needed: others wait there. */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 4096);
+	__uint(max_entries, LEAST_RING);
 } demand_wakeups SEC(".maps");
 
 /* After so many answers in a row without news user space may detach: idleAnswers of internal/tracer. */

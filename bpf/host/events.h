@@ -4,6 +4,7 @@
 
 #include "program/drops.h"
 #include "process/rows.h"
+#include "program/ring.h"
 #include "program/ring_wake.h"
 #include "process/selection.h"
 #include "host/wchan.h"
@@ -13,8 +14,8 @@
  *
  * Before the programs are loaded, the operator timeline sets the constants, enables the
  * requested programs and sizes the maps. By default the programs are empty and not
- * attached, and each map has one entry. ig recognises a constant by a second variable
- * with its prefix.
+ * attached, each map has one entry and the ring its least size. ig recognises a constant by a
+ * second variable with its prefix.
  */
 #define HOST_CONSTANT(name)              \
 	const volatile bool name = false; \
@@ -61,7 +62,7 @@ struct host_event {
 	char wchan[WCHAN_BYTES];    /* kernel function in which it slept */
 };
 
-GADGET_TRACER_MAP(host_ring, 4096); /* see above */
+GADGET_TRACER_MAP(host_ring, LEAST_RING); /* see above */
 GADGET_TRACER(host_events, host_ring, host_event);
 
 #define PF_KTHREAD 0x00200000 /* include/linux/sched.h */

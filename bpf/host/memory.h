@@ -14,7 +14,10 @@
  */
 #define HOST_MEMORY_STEP (1 << 20)   /* bytes after which a change is reported at once */
 #define HOST_MEMORY_NS 10000000ULL   /* interval after which a smaller change is reported */
-#define HOST_PAGE 4096
+
+/* As the constants of host/events.h. */
+const volatile __u8 host_page_shift = 12; /* of the kernel's pages */
+const volatile __u8 gadget_var_host_page_shift = 12;
 
 struct host_resident {
 	__u64 reported_ns; /* boot clock */
@@ -58,7 +61,7 @@ enum host_member { HOST_FILE_PAGES = 0, HOST_ANON_PAGES = 1, HOST_SHMEM_PAGES = 
 			struct mm_struct___6_2 *now_ = (void *)(mm);                   \
 			pages_ = BPF_CORE_READ(now_, rss_stat[member].count);          \
 		}                                                                      \
-		pages_ > 0 ? (__u64)pages_ * HOST_PAGE : 0;                            \
+		pages_ > 0 ? (__u64)pages_ << host_page_shift : 0;                     \
 	})
 
 static __always_inline __u64 host_distance(__u64 a, __u64 b)

@@ -7,6 +7,7 @@
 #if !defined(LINUX_5_10) && defined(DEVICE_TIMES_LIBRARY)
 
 #include "call/usdt.h"
+#include "program/ring.h"
 
 /*
  * device_times: when the GPU ran each kernel, as reported by libparcagpucupti, a library
@@ -28,8 +29,8 @@
  * A kernel has a row like those of calls (launch/rows.h), with the stack of its launch
  * and without a driver function.
  *
- * If it is off, nothing is attached, the programs are empty and the maps have one entry;
- * the operator devicetimes enlarges them.
+ * If it is off, nothing is attached, the programs are empty, the maps have one entry and the
+ * ring its least size; the operator devicetimes enlarges them.
  */
 const volatile bool device_times = false;
 const volatile bool gadget_var_device_times = false;
@@ -179,7 +180,7 @@ struct device_event {
 	char api[API_BYTES];
 };
 
-GADGET_TRACER_MAP(device_ring, 4096); /* see above */
+GADGET_TRACER_MAP(device_ring, LEAST_RING); /* see above */
 GADGET_TRACER(device_events, device_ring, device_event);
 
 /* Arguments of the kernel's probe. */

@@ -3,6 +3,7 @@
 #define GPU_GADGETS_STACK_RULES_H
 
 #include "process/quota.h"
+#include "program/ring.h"
 #include "stack/native_rules.h"
 
 /*
@@ -119,7 +120,7 @@ const enum unwind_kind *unwind_kind_layout __attribute__((unused));
 /* To user space. A miss that finds no room is one of the next stack, too. */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 4096);
+	__uint(max_entries, LEAST_RING); /* user space enlarges it */
 } unwind_misses SEC(".maps");
 
 /*

@@ -10,6 +10,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/bits"
+	"os"
 	"reflect"
 	"slices"
 
@@ -242,3 +244,6 @@ func SetConstant(gc Context, name string, value any) error {
 	gc.SetVar(name, value)
 	return nil
 }
+
+// PageShift is the binary logarithm of the size of the kernel's pages in bytes, for constants of gadgets.
+func PageShift() uint8 { return uint8(bits.TrailingZeros(uint(os.Getpagesize()))) }

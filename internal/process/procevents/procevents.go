@@ -53,10 +53,10 @@ type Event struct {
 	Time uint64
 }
 
-// ringPages is the data of one CPU's ring in pages, a power of two. A record
+// ringBytes is the data of one CPU's ring: a power of two of pages, which have up to 64 KiB. A record
 // of a mapping is about 150 bytes, so that 64 KiB hold the mappings of ten
 // started processes.
-const ringPages = 16
+const ringBytes = 64 << 10
 
 // gather is the wait after the first record. A starting process writes about eight within
 // a millisecond, and each wakeup costs 10 µs.
@@ -207,7 +207,7 @@ func openRing(cpu int) (*ring, error) {
 		return nil, err
 	}
 	size := os.Getpagesize()
-	mem, err := unix.Mmap(fd, 0, (1+ringPages)*size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	mem, err := unix.Mmap(fd, 0, size+ringBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		unix.Close(fd)
 		return nil, fmt.Errorf("map ring: %w", err)

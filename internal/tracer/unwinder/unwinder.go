@@ -68,15 +68,6 @@ func Enlarge(specs map[string]*ebpf.MapSpec, memory int64) {
 	}
 }
 
-// PageShift is the value of PageShiftConstant on this machine.
-func PageShift() uint8 {
-	shift := uint8(0)
-	for size := os.Getpagesize(); size > 1; size >>= 1 {
-		shift++
-	}
-	return shift
-}
-
 // Config of an Unwinder.
 type Config struct {
 	ProcFS string // default /proc

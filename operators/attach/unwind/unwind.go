@@ -152,7 +152,7 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values ap
 	if err := ig.SetConstant(gc, unwinder.OnConstant, mode); err != nil {
 		return nil, fmt.Errorf("--%s: configure the gadget: %w", param, err)
 	}
-	if err := ig.SetConstant(gc, unwinder.PageShiftConstant, unwinder.PageShift()); err != nil {
+	if err := ig.SetConstant(gc, unwinder.PageShiftConstant, ig.PageShift()); err != nil {
 		return nil, fmt.Errorf("--%s: configure the gadget: %w", param, err)
 	}
 	unwinder.Enlarge(specs, memory)

@@ -38,7 +38,7 @@ const (
 	notSeen = "[launch not seen]"
 )
 
-// sizes of maps that have one entry, or page, by default. A kernel's launch is needed
+// sizes of maps that have one entry, or 64 KiB, by default. A kernel's launch is needed
 // until the kernel was executed and reported: at 100 launches a second of each of 64
 // threads, for ten seconds. The ring is for a second of 20,000 kernels of graphs.
 var sizes = map[string]uint32{"device_launches": 65536, "device_ring": 8 << 20}

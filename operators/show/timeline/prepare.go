@@ -26,6 +26,9 @@ var hostPrograms = []struct {
 	{"python", "host_python", [][2]string{{"host_sampler", "host_sampler"}}},
 }
 
+// pageShiftConstant of bpf/host/memory.h: resident memory is counted in pages.
+const pageShiftConstant = "host_page_shift"
+
 // Sizes of maps while they are used, by name. A ring has to hold what comes while we
 // are not running: at 20,000 calls a second and 300 bytes each, 16 MiB are 2.7 s. What of it
 // was read counts as memory of ig-gpu.
@@ -102,6 +105,9 @@ func startHost(gc operators.GadgetContext, with []string) error {
 	}
 	if err := enlarge(gc, hostSizes); err != nil {
 		return fmt.Errorf("this gadget does not support host activity, or the kernel is older than 6.0: %w", err)
+	}
+	if err := ig.SetConstant(gc, pageShiftConstant, ig.PageShift()); err != nil {
+		return fmt.Errorf("configure the gadget: %w", err)
 	}
 	for _, p := range hostPrograms {
 		if !slices.Contains(with, p.word) {

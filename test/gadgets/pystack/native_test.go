@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/selection"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/stack"
@@ -41,7 +42,7 @@ func loadNative(t testing.TB, mode uint32, pid int) (*ebpf.Collection, *unwinder
 	spec := compiled.Copy()
 	require.NoError(t, spec.Variables["py_mode"].Set(mode))
 	require.NoError(t, spec.Variables[unwinder.OnConstant].Set(unwinder.All))
-	require.NoError(t, spec.Variables[unwinder.PageShiftConstant].Set(unwinder.PageShift()))
+	require.NoError(t, spec.Variables[unwinder.PageShiftConstant].Set(ig.PageShift()))
 	unwinder.Enlarge(spec.Maps, 64<<20)
 	c := bpftest.LoadSpec(t, spec)
 	require.NoError(t, selection.Restrict(c.Maps[selection.InForceMap], c.Maps[selection.SelectedMap], "/proc", []uint32{uint32(pid)}))

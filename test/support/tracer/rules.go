@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/tracer/unwinder"
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/bpftest"
 )
@@ -39,7 +40,7 @@ func loadWithRules(t testing.TB, spec *Spec, o Options) *Tracer {
 func AllowRules(t testing.TB, spec *Spec, memory int64) {
 	t.Helper()
 	require.NoError(t, spec.Variables[unwinder.OnConstant].Set(unwinder.All))
-	require.NoError(t, spec.Variables[unwinder.PageShiftConstant].Set(unwinder.PageShift()))
+	require.NoError(t, spec.Variables[unwinder.PageShiftConstant].Set(ig.PageShift()))
 	unwinder.Enlarge(spec.Maps, memory)
 }
 

@@ -120,6 +120,19 @@ func TestValuesOfThreadsFitIntoNewKernels(t *testing.T) {
 	}
 }
 
+// The kernel makes a ring buffer only of a power of two of whole pages. arm64 has pages of up to 64 KiB.
+func TestRingsFitIntoKernelsWithLargePages(t *testing.T) {
+	const page = 64 << 10
+	for name, flags := range objects() {
+		for _, m := range compiled(t, name, flags).Maps {
+			if m.Type == ebpf.RingBuf {
+				isPower := m.MaxEntries&(m.MaxEntries-1) == 0
+				require.True(t, isPower && m.MaxEntries >= page, "%s of %s has %d bytes", m.Name, name, m.MaxEntries)
+			}
+		}
+	}
+}
+
 func TestStackIsEnoughForOldKernels(t *testing.T) {
 	for name, flags := range objects() {
 		t.Run(name, func(t *testing.T) {
