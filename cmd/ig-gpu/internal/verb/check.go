@@ -157,8 +157,8 @@ func gadgetsOf(all []finding, processes [][]string) (out []finding) {
 	}{
 		{"cuda_alloc", "libcuda", hasLibrary("libcuda"), "who holds, takes and frees GPU memory", false},
 		{"cuda_kernel", "libcuda", hasLibrary("libcuda"), "launches, copies and waits", false},
-		{"hip_alloc", "libamdhip64", hasLibrary("libamdhip64"), "the same for AMD's GPUs", true},
-		{"hip_kernel", "libamdhip64", hasLibrary("libamdhip64"), "the same for AMD's GPUs", true},
+		{"hip_alloc", "libamdhip64", hasLibrary("libamdhip64"), "the same for AMD's GPUs", false},
+		{"hip_kernel", "libamdhip64", hasLibrary("libamdhip64"), "the same for AMD's GPUs", false},
 		{"nccl_trace", "libnccl, librccl, or libtorch_cuda with NCCL inside", hasCollectives, "collectives, and who is missing", false},
 		{"py_stack", "Python", isPython, "what Python threads do", true},
 	} {

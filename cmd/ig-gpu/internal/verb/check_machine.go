@@ -76,9 +76,13 @@ func checkRights(m Machine) finding {
 		f.Status, f.Detail, f.Fix = missing, "not root: eBPF programs may only be loaded by root", "run it with sudo"
 		return f
 	}
+	has := m.Capabilities
+	if has&(1<<unix.CAP_SYS_ADMIN) != 0 {
+		has |= 1<<unix.CAP_BPF | 1<<unix.CAP_PERFMON // bpf_capable() and perfmon_capable() of include/linux/capability.h
+	}
 	var lacks []string
 	for _, c := range capabilities {
-		if m.Capabilities&(1<<c.bit) == 0 {
+		if has&(1<<c.bit) == 0 {
 			lacks = append(lacks, c.name)
 		}
 	}
@@ -100,7 +104,7 @@ func checkKernel(m Machine) finding {
 		f.Status, f.Detail, f.Fix = missing, fmt.Sprintf("%s: %v", f.Detail, err), "restart the machine"
 	case errors.Is(err, unix.EINVAL):
 		f.Status, f.Detail = reduced, f.Detail+": probes cannot wait for a page that is not in memory (Linux 6.1 can)"
-		f.Fix = "use Linux 6.1 or newer; until then cuda_alloc, cuda_kernel and nccl_trace run in a variant"
+		f.Fix = "use Linux 6.1 or newer; until then cuda_alloc, cuda_kernel, hip_alloc, hip_kernel and nccl_trace run in a variant"
 	case err != nil:
 		f.Status, f.Detail = unknown, fmt.Sprintf("%s: a program did not load: %v", f.Detail, err)
 	}

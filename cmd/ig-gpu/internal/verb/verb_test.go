@@ -216,6 +216,25 @@ func TestCheckSaysWhatIsMissingAndHowToFixIt(t *testing.T) {
 	require.NotContains(t, out, "of 2 processes", "it has nothing to load")
 }
 
+// The chart's pods have SYS_ADMIN and no BPF or PERFMON.
+func TestCheckAcceptsWhatTheKernelDoes(t *testing.T) {
+	node := fitMachine(t)
+	node.Capabilities = 1<<unix.CAP_SYS_ADMIN | 1<<unix.CAP_SYS_PTRACE
+	_, _, err := execute(t, Config{ProcFS: procfs(t), Machine: node}, "check")
+	require.NoError(t, err)
+
+	node.Capabilities = 1<<unix.CAP_BPF | 1<<unix.CAP_SYS_PTRACE
+	out, _, err := execute(t, Config{ProcFS: procfs(t), Machine: node}, "check")
+	require.Error(t, err)
+	require.Contains(t, out, "root without CAP_PERFMON, CAP_SYS_ADMIN\n")
+
+	old := fitMachine(t)
+	old.LoadSleepable = func() error { return unix.EINVAL }
+	out, _, err = execute(t, Config{ProcFS: procfs(t), Machine: old}, "check")
+	require.EqualError(t, err, "check: py_stack will not work here: the findings above say why")
+	require.Contains(t, out, "cuda_alloc, cuda_kernel, hip_alloc, hip_kernel and nccl_trace run in a variant")
+}
+
 func TestAResultThatCannotBePrintedIsAnError(t *testing.T) {
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	require.NoError(t, err)
