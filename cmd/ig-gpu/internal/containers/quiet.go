@@ -3,12 +3,8 @@
 package containers
 
 import (
-	"os"
-	"path/filepath"
 	"slices"
 
-	runtimeclient "github.com/inspektor-gadget/inspektor-gadget/pkg/container-utils/runtime-client"
-	"github.com/inspektor-gadget/inspektor-gadget/pkg/utils/host"
 	log "github.com/sirupsen/logrus"
 )
 
@@ -31,22 +27,6 @@ func QuietWithoutRuntime(logger *log.Logger) {
 		return
 	}
 	logger.SetFormatter(&quiet{Formatter: logger.Formatter, messages: expected()})
-}
-
-// HasRuntime reports whether one of the known container runtimes has its socket
-// at the usual place. A socket elsewhere is named by a flag of LocalManager,
-// which then reports an unusable one as an error.
-func HasRuntime() bool {
-	sockets := []string{
-		runtimeclient.DockerDefaultSocketPath,
-		runtimeclient.ContainerdDefaultSocketPath,
-		runtimeclient.CrioDefaultSocketPath,
-		runtimeclient.PodmanDefaultSocketPath,
-	}
-	return slices.ContainsFunc(sockets, func(socket string) bool {
-		_, err := os.Stat(filepath.Join(host.HostRoot, socket))
-		return err == nil
-	})
 }
 
 // quiet formats an expected warning as nothing.
