@@ -11,10 +11,10 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/containers"
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/demo"
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/engine"
-	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/machine"
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/runner"
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/verb"
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/internal/console"
+	"github.com/gpu-gadgets/gpu-gadgets/cmd/internal/machine"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/send/nvml"
 )
 

@@ -17,8 +17,8 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/runtime"
 
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/images"
-	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/machine"
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/internal/capabilities"
+	"github.com/gpu-gadgets/gpu-gadgets/cmd/internal/machine"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/show/live"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/show/objects"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/show/table"

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/images"
-	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/machine"
+	"github.com/gpu-gadgets/gpu-gadgets/cmd/internal/machine"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/show/objects"
 )
 

@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/machine"
+	"github.com/gpu-gadgets/gpu-gadgets/cmd/internal/machine"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/send/nvml"
 )
 

@@ -20,8 +20,8 @@ import (
 
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/engine"
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/help"
-	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/machine"
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/targets"
+	"github.com/gpu-gadgets/gpu-gadgets/cmd/internal/machine"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/send/nvml"
 )
 
