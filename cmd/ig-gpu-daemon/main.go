@@ -40,6 +40,7 @@ import (
 
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/internal/console"
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/internal/daemon"
+	"github.com/gpu-gadgets/gpu-gadgets/cmd/internal/machine"
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/internal/registry"
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/internal/stacks"
 
@@ -106,7 +107,7 @@ func serve(o options) error {
 	if err := prepareHost(); err != nil {
 		return err
 	}
-	gadgets := local.New()
+	gadgets := variantsFor(local.New(), machine.This())
 	own := registry.Register(registry.Config{HasContainers: func() bool { return true }, IsDaemon: true, Stacks: stacks.NewBeside(gadgets)})
 	operators.RegisterDataOperator(containers{kubemanager.KubeManagerOperator})
 	backlog := daemon.NewBacklog()
@@ -120,7 +121,7 @@ func serve(o options) error {
 	return daemon.Run(ctx, daemon.Config{
 		Service: service, Runtime: gadgets, Own: own, Backlog: backlog,
 		Store:  func(m *instancemanager.Manager) (store.Store, error) { return configmapstore.New(m, namespace) },
-		Listen: gadgetservice.RunConfig{SocketType: kind, SocketPath: path},
+		Listen: gadgetservice.RunConfig{SocketType: kind, SocketPath: path}, Options: gadgets.intercept(),
 	})
 }
 

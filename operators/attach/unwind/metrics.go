@@ -5,8 +5,6 @@ package unwind
 import (
 	"context"
 	"fmt"
-	"path"
-	"strings"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
@@ -75,11 +73,4 @@ func (o *Operator) stats() map[string]unwinder.Stats {
 		all[gadget] = sum
 	}
 	return all
-}
-
-// gadgetName is the last part of an image's name without its tag: the label of other metrics.
-func gadgetName(image string) string {
-	name, _, _ := strings.Cut(path.Base(image), "@")
-	name, _, _ = strings.Cut(name, ":")
-	return name
 }

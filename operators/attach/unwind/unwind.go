@@ -206,7 +206,7 @@ func (i *instance) start(gc operators.GadgetContext) error {
 	i.unwinder = u
 	i.op.mu.Lock()
 	defer i.op.mu.Unlock()
-	i.op.running[u] = gadgetName(gc.ImageName())
+	i.op.running[u] = ig.GadgetName(gc.ImageName())
 	return nil
 }
 

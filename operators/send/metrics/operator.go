@@ -19,7 +19,6 @@ import (
 	"path"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -231,7 +230,7 @@ func (i *instance) PreStart(gc operators.GadgetContext) error {
 	if i.operator.bad != nil {
 		return i.operator.bad
 	}
-	i.run = i.operator.cfg.Store.NewRun(gadgetName(gc.ImageName()))
+	i.run = i.operator.cfg.Store.NewRun(ig.GadgetName(gc.ImageName()))
 	err := i.subscribe(gc)
 	if err == nil {
 		err = i.operator.acquire()
@@ -241,13 +240,6 @@ func (i *instance) PreStart(gc operators.GadgetContext) error {
 		i.run = nil
 	}
 	return err
-}
-
-// gadgetName is the last part of an image's name without its tag.
-func gadgetName(image string) string {
-	name, _, _ := strings.Cut(path.Base(image), "@")
-	name, _, _ = strings.Cut(name, ":")
-	return name
 }
 
 func (i *instance) subscribe(gc operators.GadgetContext) error {

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"path"
 	"slices"
 	"strings"
 	"time"
@@ -18,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/gpu-exporter/internal/feed"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
 )
 
 const (
@@ -142,7 +142,7 @@ func (s *session) list(ctx context.Context) ([]instance, error) {
 			s.node.cfg.Log.Debugf("node %s: instance %s does not run: %s", s.node.target.Node, i.GetName(), state.GetMessage())
 			continue
 		}
-		all = append(all, instance{i.GetId(), i.GetName(), gadgetName(i.GetGadgetConfig().GetImageName())})
+		all = append(all, instance{i.GetId(), i.GetName(), ig.GadgetName(i.GetGadgetConfig().GetImageName())})
 	}
 	return all, nil
 }
@@ -176,7 +176,7 @@ func (s *session) listFailed(ctx context.Context, err error) ([]instance, error)
 			s.node.cfg.Log.Debugf("node %s: instance %s: %v", s.node.target.Node, name, err)
 			continue
 		}
-		all = append(all, instance{info.GetId(), name, gadgetName(info.GetImageName())})
+		all = append(all, instance{info.GetId(), name, ig.GadgetName(info.GetImageName())})
 	}
 	return all, nil
 }
@@ -184,13 +184,6 @@ func (s *session) listFailed(ctx context.Context, err error) ([]instance, error)
 func (s *session) isWanted(id, name string) bool {
 	wanted := s.node.cfg.Instances
 	return len(wanted) == 0 || slices.Contains(wanted, id) || slices.Contains(wanted, name)
-}
-
-// gadgetName is the last part of an image's name without its tag.
-func gadgetName(image string) string {
-	name, _, _ := strings.Cut(path.Base(image), "@")
-	name, _, _ = strings.Cut(name, ":")
-	return name
 }
 
 // info requests the description of a gadget's data. The answer arrives once the gadget

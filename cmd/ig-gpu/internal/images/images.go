@@ -21,14 +21,12 @@ import (
 	"oras.land/oras-go/v2"
 	"oras.land/oras-go/v2/content/oci"
 	"oras.land/oras-go/v2/errdef"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
 )
 
 // Repository is the prefix of the names that our images are published under.
 const Repository = "ghcr.io/gpu-gadgets/"
-
-// variant follows a gadget's name in that of its image for kernels from 5.10 on
-// whose uprobe programs may not sleep; see build.yaml.
-const variant = "_linux_5_10"
 
 // ErrNotEmbedded says that this binary carries no image of that name.
 var ErrNotEmbedded = errors.New("not embedded in this binary")
@@ -58,7 +56,7 @@ func Embedded() Set {
 
 // Names lists the gadgets of the set, sorted; not their variants.
 func (s Set) Names() []string {
-	return slices.DeleteFunc(s.images(), func(name string) bool { return strings.HasSuffix(name, variant) })
+	return slices.DeleteFunc(s.images(), func(name string) bool { return strings.HasSuffix(name, ig.OldKernels) })
 }
 
 func (s Set) images() []string {
@@ -87,12 +85,12 @@ func (s Set) Has(image string) bool {
 }
 
 // HasVariant reports whether the set has a gadget's image for old kernels, too.
-func (s Set) HasVariant(name string) bool { return s.Has(name + variant) }
+func (s Set) HasVariant(name string) bool { return s.Has(name + ig.OldKernels) }
 
 // OpenVariant is Open for the image of a gadget for old kernels. It answers to the
 // gadget's own name.
 func (s Set) OpenVariant(ctx context.Context, name string) (oras.ReadOnlyTarget, error) {
-	return s.open(ctx, name, name+variant)
+	return s.open(ctx, name, name+ig.OldKernels)
 }
 
 // Open returns the image of one gadget as a store that Inspektor Gadget can
