@@ -43,6 +43,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/internal/machine"
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/internal/registry"
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/internal/stacks"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/selection"
 
 	// Those of Inspektor Gadget's daemon that ig does not have.
 	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/kubeipresolver"
@@ -159,6 +160,11 @@ func prepareHost() error {
 	if !isHost {
 		return errors.New("the pod does not have the host's PID namespace, which it needs to attach probes:" +
 			" set hostPID: true (hostPID=true in the values of Inspektor Gadget's chart)")
+	}
+	// The node may be a container, as those of kind are, and minikube's with the driver docker.
+	if selection.CheckNamespace(host.HostProcFs) != nil {
+		log.Warn("this node has a PID namespace of its own, whose ids the kernel's programs do not know:" +
+			" --pid is refused, rows have the ids of the machine, and native code has no names")
 	}
 	if err := entrypoint.Init(); err != nil {
 		return fmt.Errorf("prepare the gadget pod: %w", err)

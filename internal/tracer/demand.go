@@ -10,6 +10,7 @@ import (
 	"github.com/cilium/ebpf/link"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/selection"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/throttle"
 )
 
@@ -204,7 +205,7 @@ func (t *Tracer) linkFact(ex *link.Executable, f *file, fact uint32, pid uint32)
 		}
 	}
 	only := int(pid)
-	if !samePIDs(t.cfg.ProcFS) {
+	if !selection.SamePIDs(t.cfg.ProcFS) {
 		only = everyProcess
 	}
 	if f.mode == Multi {

@@ -21,6 +21,7 @@ import (
 	"github.com/cilium/ebpf/features"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procevents"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/selection"
 )
 
 // Tracer attaches programs until Stop.
@@ -117,7 +118,7 @@ func (t *Tracer) Start(ctx context.Context) error {
 	}
 	ctx, t.cancel = context.WithCancel(ctx)
 	// Recording starts before the first look, so that nothing falls between.
-	if samePIDs(t.cfg.ProcFS) {
+	if selection.SamePIDs(t.cfg.ProcFS) {
 		r, err := procevents.Open()
 		if err != nil {
 			t.cfg.Warn(fmt.Sprintf("libraries are found up to %v late: no process events: %v", t.cfg.ScanInterval, err))

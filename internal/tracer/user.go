@@ -5,10 +5,7 @@ package tracer
 import (
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -16,6 +13,7 @@ import (
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/memory"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/selection"
 )
 
 // ErrPrivileges means that the program may not do what it has to.
@@ -36,11 +34,16 @@ func checkPrivileges() error {
 }
 
 // Check returns what a user has to act on before anything is attached: missing
-// privileges, a process that does not exist or cannot be read. Start returns the
+// privileges, a process that does not exist or cannot be read, ids that are a container's. Start returns the
 // same for what has changed since.
 func Check(procfs string, pids []uint32) error {
 	if err := checkPrivileges(); err != nil {
 		return err
+	}
+	if len(pids) > 0 {
+		if err := selection.CheckNamespace(procfs); err != nil {
+			return err
+		}
 	}
 	for _, pid := range pids {
 		if _, err := procmaps.StartTime(procfs, pid); err != nil {
@@ -54,19 +57,19 @@ func Check(procfs string, pids []uint32) error {
 	return nil
 }
 
-// samePIDs reports whether the pids of a procfs are those that the kernel gives
-// this process: not so in a container without the host's PID namespace.
-func samePIDs(procfs string) bool {
-	self, err := os.Readlink(filepath.Join(procfs, "self"))
-	return err == nil && self == strconv.Itoa(os.Getpid())
-}
-
 // selectInitial makes the processes of Config.PIDs and their descendants the
 // only ones.
 func (t *Tracer) selectInitial() error {
 	t.hostRoot = t.rootOf(1)
+	nested := selection.CheckNamespace(t.cfg.ProcFS)
 	if len(t.cfg.PIDs) == 0 {
+		if nested != nil {
+			t.cfg.Warn(nested.Error() + "; rows have other ids until then, and native code has no names")
+		}
 		return nil
+	}
+	if nested != nil {
+		return nested
 	}
 	for _, pid := range t.cfg.PIDs {
 		if _, err := procmaps.StartTime(t.cfg.ProcFS, pid); err != nil {

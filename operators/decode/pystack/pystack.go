@@ -237,12 +237,17 @@ func (i *instance) parse(values api.ParamValues) (err error) {
 // Name implements operators.DataOperatorInstance.
 func (*instance) Name() string { return Name }
 
-// PreStart refuses processes that do not exist, and kernels on which another task cannot
-// be read.
+// PreStart refuses processes that do not exist or whose ids are a container's, and kernels on which another task
+// cannot be read.
 func (i *instance) PreStart(operators.GadgetContext) error {
 	if i.mode != onCPU {
 		if err := haveTaskFromPID(); err != nil {
 			return err
+		}
+	}
+	if len(i.pids) > 0 {
+		if err := selection.CheckNamespace(i.op.cfg.ProcFS); err != nil {
+			return fmt.Errorf("--%s: %w", paramPID, err)
 		}
 	}
 	for _, pid := range i.pids {

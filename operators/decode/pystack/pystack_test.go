@@ -5,6 +5,8 @@ package pystack
 import (
 	"bytes"
 	"encoding/binary"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -14,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/selection"
 )
 
 func wchan(s string) (b [32]byte) {
@@ -51,6 +54,15 @@ func TestParameters(t *testing.T) {
 		require.NoError(t, err, name)
 		require.Equal(t, c.mode, i.mode, name)
 	}
+}
+
+func TestIDsOfAContainerAreRefused(t *testing.T) {
+	procfs := t.TempDir()
+	require.NoError(t, os.MkdirAll(filepath.Join(procfs, "1/ns/pid"), 0o755)) // not the first namespace
+	i := &instance{op: New(Config{ProcFS: procfs}), pids: []uint32{7}}
+	require.ErrorIs(t, i.PreStart(nil), selection.ErrNested)
+	i.pids = nil
+	require.NoError(t, i.PreStart(nil))
 }
 
 func TestDecodeRefusesHalfARow(t *testing.T) {

@@ -64,7 +64,7 @@ func newCheck(cfg Config) *cobra.Command {
 
 // checkAll checks the machine and processes, and derives which gadgets work.
 func checkAll(cfg Config, pids []uint32) []finding {
-	all := checkMachine(cfg.Machine)
+	all := append(checkMachine(cfg.Machine), checkPIDs(cfg.ProcFS)...)
 	var libraries [][]string
 	for _, pid := range pids {
 		of, findings := checkProcess(cfg.ProcFS, pid)

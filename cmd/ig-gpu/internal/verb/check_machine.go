@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/internal/machine"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/selection"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/send/nvml"
 )
 
@@ -88,7 +89,7 @@ func checkRights(m Machine) finding {
 	}
 	if len(lacks) > 0 {
 		f.Status, f.Detail = missing, "root without "+strings.Join(lacks, ", ")
-		f.Fix = "add these capabilities (docker run --privileged, or securityContext.capabilities of the pod)"
+		f.Fix = "add these capabilities (docker run --privileged --pid=host, or securityContext.capabilities of the pod)"
 	}
 	return f
 }
@@ -180,4 +181,16 @@ func checkGPU(m Machine) finding {
 	defer library.Close()
 	f.Detail = fmt.Sprintf("%d devices in /dev; NVML names %d processes on them", len(devices), len(library.Processes()))
 	return f
+}
+
+// checkPIDs has a finding only where process ids are a container's: rows come all the same, but no process can be named.
+func checkPIDs(procfs string) []finding {
+	if selection.CheckNamespace(procfs) == nil {
+		return nil
+	}
+	return []finding{{
+		Type: "machine", Name: "process ids", Status: reduced,
+		Detail: "they are those of a container, which the kernel's programs do not know: no process can be named",
+		Fix:    "start the container with --pid=host, a pod with hostPID: true",
+	}}
 }

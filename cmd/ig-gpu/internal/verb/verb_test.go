@@ -210,6 +210,12 @@ func TestCheckSaysWhatIsMissingAndHowToFixIt(t *testing.T) {
 	require.ErrorContains(t, err, "cuda_alloc, cuda_kernel, hip_alloc, hip_kernel, nccl_trace, py_stack will not work here")
 	require.Contains(t, out, "restart the machine")
 
+	nested := procfs(t)
+	require.NoError(t, os.MkdirAll(filepath.Join(nested, "1/ns/pid"), 0o755)) // of another inode than the first namespace has
+	out, _, err = execute(t, Config{ProcFS: nested, Machine: fit}, "check")
+	require.NoError(t, err)
+	require.Contains(t, out, "start the container with --pid=host")
+
 	out, _, err = execute(t, Config{ProcFS: procfs(t), Machine: fit}, "check", "4711", "7")
 	require.EqualError(t, err, "check: process 4711: there is no such process")
 	require.Contains(t, out, "there is no such process")
