@@ -34,7 +34,7 @@ const (
 // AddressOf returns the address of a process's RAS, according to the environment of its
 // start.
 func AddressOf(procfs string, pid uint32) (netip.AddrPort, error) {
-	b, err := memory.ReadEnvironment(procfs, pid, memory.MaxBytes)
+	b, err := memory.ReadInherited(procfs, pid, memory.MaxBytes)
 	if err != nil {
 		return netip.AddrPort{}, err
 	}

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -113,6 +114,21 @@ func TestAddressIsThatOfTheEnvironment(t *testing.T) {
 	}
 	_, err := address([]byte("NCCL_RAS_ENABLE=0\x00"))
 	require.ErrorIs(t, err, ErrOff)
+}
+
+// A process that sets a title, as vLLM's workers do, overwrites its environment with zeros.
+func TestAddressOfAWorkerIsThatOfItsParent(t *testing.T) {
+	procfs := t.TempDir()
+	for name, text := range map[string]string{
+		"1/environ": "NCCL_RAS_ADDR=localhost:4000\x00", "1/stat": "1 (serve) S 0 1 1\n",
+		"2/environ": strings.Repeat("\x00", 64), "2/stat": "2 (VLLM::Worker) S 1 1 1\n",
+	} {
+		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(procfs, name)), 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(procfs, name), []byte(text), 0o600))
+	}
+	at, err := AddressOf(procfs, 2)
+	require.NoError(t, err)
+	require.Equal(t, "127.0.0.1:4000", at.String())
 }
 
 // TestDialGoesWhereTheProcessIs: in its own network namespace the same address leads

@@ -188,7 +188,7 @@ func (s *Set) fill(e *entry, pid uint32) {
 			found := ""
 			if r.Variable != "" {
 				if environment == nil {
-					environment, _ = memory.ReadEnvironment(s.cfg.ProcFS, pid, memory.MaxBytes) // nothing if it has exited
+					environment, _ = memory.ReadInherited(s.cfg.ProcFS, pid, memory.MaxBytes) // nothing if it has exited
 				}
 				if values := environment.Values(r.Variable); len(values) > 0 {
 					found = values[0]

@@ -48,6 +48,16 @@ func TestLabelsComeFromTitleAndEnvironment(t *testing.T) {
 	require.Equal(t, "slurm_job=,slurm_step=,ray=,vllm=,team=,script=", s.Of(40, 4), "it has exited")
 }
 
+// TestAWorkerThatHasSetATitleHasItsParentsVariables: the title is written over both, and the rest is zeros.
+func TestAWorkerThatHasSetATitleHasItsParentsVariables(t *testing.T) {
+	p := proc{t, t.TempDir()}
+	p.write(1, "raylet", "PATH=/bin", "SLURM_JOB_ID=4711", "SLURM_STEP_ID=0")
+	p.write(2, "ray::Trainer.step", strings.Repeat("\x00", 100))
+	require.NoError(t, os.WriteFile(filepath.Join(p.dir, "2/stat"), []byte("2 (ray::Trainer.st) S 1 1 1\n"), 0o600))
+	s := New(Config{ProcFS: p.dir, Values: 10, Rules: parse(t, "slurm,ray")})
+	require.Equal(t, "slurm_job=4711,slurm_step=0,ray=Trainer", s.Of(20, 2))
+}
+
 func TestTitleIsReadAgainUntilItHasAValue(t *testing.T) {
 	p := proc{t, t.TempDir()}
 	p.write(1, "ray::IDLE")

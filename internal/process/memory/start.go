@@ -5,6 +5,8 @@ package memory
 import (
 	"bytes"
 	"fmt"
+	"regexp"
+	"strconv"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
 )
@@ -29,6 +31,58 @@ func ReadEnvironmentOf(procfs string, pid uint32, tenant procmaps.Tenant, most i
 	}
 	return b, nil
 }
+
+// maxAncestors bounds how far up an environment is searched for: a launcher starts servers, and those workers.
+const maxAncestors = 8
+
+// ReadInherited is ReadEnvironment, or, of a process that has overwritten its environment, that of the nearest ancestor
+// of the same tenant that has not: what the process was given, except what was set for it alone. A process that sets a
+// title, as workers of Ray and vLLM do, overwrites arguments and environment with it, and fills the rest with zeros.
+func ReadInherited(procfs string, pid uint32, most int) (Environment, error) {
+	tenant := procmaps.TenantOf(procfs, pid)
+	own, err := ReadEnvironmentOf(procfs, pid, tenant, most)
+	if err != nil || !own.isOverwritten() {
+		return own, err
+	}
+	for range maxAncestors {
+		pid = parentOf(procfs, pid)
+		if pid == 0 || procmaps.TenantOf(procfs, pid) != tenant {
+			break
+		}
+		inherited, err := ReadEnvironmentOf(procfs, pid, tenant, most)
+		if err != nil {
+			break
+		}
+		if !inherited.isOverwritten() {
+			return inherited, nil
+		}
+	}
+	return own, nil
+}
+
+// entryStart begins an entry of an environment.
+var entryStart = regexp.MustCompile(`(^|\x00)[A-Za-z_][A-Za-z0-9_]*=`)
+
+// isOverwritten reports whether there is something, but no variable. A program that was started without variables has nothing.
+func (e Environment) isOverwritten() bool { return len(e) > 0 && !entryStart.Match(e) }
+
+// parentOf is the parent of a process, field 4 of proc_pid_stat(5); 0 where it has none, or has ended.
+func parentOf(procfs string, pid uint32) uint32 {
+	var room [maxStat]byte
+	stat, err := procmaps.ReadSmall(procfs+"/"+strconv.FormatUint(uint64(pid), 10)+"/stat", room[:])
+	if err != nil {
+		return 0
+	}
+	fields := procmaps.StatFields(stat) // from field 3 on
+	if len(fields) < 2 {
+		return 0
+	}
+	parent, _ := strconv.ParseUint(string(fields[1]), 10, 32)
+	return uint32(parent)
+}
+
+// maxStat is more than the first fields of stat have: the name is of 64 bytes at most (proc_task_name of Linux).
+const maxStat = 512
 
 // Values are those of a variable, in order: programs differ in which one counts.
 func (e Environment) Values(name string) (values []string) {

@@ -4,6 +4,7 @@ package memory
 
 import (
 	"bufio"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -97,5 +98,35 @@ func TestVariablesAndArguments(t *testing.T) {
 
 	_, err = ReadEnvironment(procfs, 8, MaxBytes)
 	require.ErrorIs(t, err, os.ErrNotExist)
+	_, err = ReadInherited(procfs, 8, MaxBytes)
+	require.ErrorIs(t, err, os.ErrNotExist)
 	require.Empty(t, CommandLine(procfs, 8, 4096))
+}
+
+func TestAnEnvironmentThatWasOverwrittenIsItsParents(t *testing.T) {
+	procfs := t.TempDir()
+	write := func(pid, parent int, cgroup, environ string) {
+		dir := filepath.Join(procfs, strconv.Itoa(pid))
+		require.NoError(t, os.MkdirAll(dir, 0o755))
+		for name, text := range map[string]string{
+			"environ": environ, "cgroup": "0::" + cgroup + "\n", "stat": fmt.Sprintf("%d (ray::A (b) c) S %d 1 1\n", pid, parent),
+		} {
+			require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
+		}
+	}
+	zeros := strings.Repeat("\x00", 64)
+	write(2, 1, "/node", "JOB=of the node\x00")
+	write(3, 2, "/job", "JOB=7\x00")
+	write(4, 3, "/job", zeros)             // the raylet has a title, too
+	write(5, 4, "/job", " of A"+zeros)     // the end of a long title
+	write(6, 3, "/job", "")                // started with none
+	write(7, 3, "/job", "OWN=1\x00"+zeros) // as some programs pad it
+	write(8, 2, "/job", zeros)             // none of its container is left
+	write(9, 10, "/job", zeros)            // a circle, which reading at different times may show
+	write(10, 9, "/job", zeros)
+	for pid, want := range map[uint32]string{5: "7", 6: "", 7: "", 8: "", 9: ""} {
+		environment, err := ReadInherited(procfs, pid, MaxBytes)
+		require.NoError(t, err, pid)
+		require.Equal(t, want, environment.Last("JOB"), pid)
+	}
 }

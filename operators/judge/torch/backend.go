@@ -76,7 +76,7 @@ func (i *instance) watchBackends(gc operators.GadgetContext) error {
 		n, _ := pid.Uint32(d)
 		name, _ := comm.String(d)
 		// It may have ended meanwhile, or may not be read.
-		environ, _ := memory.ReadEnvironment(i.procFS, n, memory.MaxBytes)
+		environ, _ := memory.ReadInherited(i.procFS, n, memory.MaxBytes)
 		if why := withoutPool(environ); why != "" {
 			gc.Logger().Infof("torch: PyTorch of %s[%d] runs with %s", name, n, why)
 		} else {
