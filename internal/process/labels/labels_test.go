@@ -76,6 +76,26 @@ func TestTitleIsReadAgainUntilItHasAValue(t *testing.T) {
 	require.Len(t, s.processes, 1, "the old one is forgotten")
 }
 
+func TestTitlesOfRayAreClassesFunctionsAndDeployments(t *testing.T) {
+	rule := parse(t, "ray")[0]
+	for title, want := range map[string]string{
+		"ray::Trainer.step":                       "Trainer",
+		"ray::load_batch":                         "load_batch",
+		"ray::Trainer.step()":                     "Trainer",
+		"ray::ServeReplica:llm:LLMServer.chat":    "LLMServer",
+		"ray::ServeReplica:default:my-model":      "my-model",
+		"ray::ServeReplica:LLMServer.chat":        "LLMServer",
+		"ray::ServeReplica:llm:LLMServer:qwen-7b": "LLMServer",
+		"ray::ServeReplica:llm:":                  "llm",
+		"ray::ServeReplica":                       "ServeReplica",
+		"ray::ServeController.listen":             "ServeController",
+		"ray::IDLE":                               "",
+		"python3 ray::Trainer":                    "",
+	} {
+		require.Equal(t, want, rule.match(title), title)
+	}
+}
+
 func TestValuesAreBounded(t *testing.T) {
 	p := proc{t, t.TempDir()}
 	var warned []string

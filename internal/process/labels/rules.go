@@ -36,11 +36,12 @@ type Rules []Rule
 // named are the rules that have a short name.
 //
 // Titles of Ray's workers: setproctitle in python/ray/_private/worker.py: ray::IDLE, then
-// ray::Class.method or ray::Class for actors, ray::function for tasks. Titles of vLLM 0.10:
+// ray::Class.method or ray::Class for actors, ray::function for tasks, and of Ray Serve
+// ray::ServeReplica:application:Deployment.method, before 2.7 without an application. Titles of vLLM 0.10:
 // VLLM::EngineCore, VLLM::Worker_TP0, VLLM::APIServer_0. Variables of Slurm: srun(1).
 var named = map[string]Rules{
 	"slurm": {{Name: "slurm_job", Variable: "SLURM_JOB_ID"}, {Name: "slurm_step", Variable: "SLURM_STEP_ID"}},
-	"ray":   {{Name: "ray", Title: regexp.MustCompile(`^ray::(\w+)`), Pending: []string{"IDLE"}}},
+	"ray":   {{Name: "ray", Title: regexp.MustCompile(`^ray::(?:ServeReplica:(?:[\w-]+:)?)?([\w-]+)`), Pending: []string{"IDLE"}}},
 	"vllm":  {{Name: "vllm", Title: regexp.MustCompile(`^VLLM::(\w+)`)}},
 }
 
