@@ -143,7 +143,7 @@ var hostBinary = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	path := filepath.Join(filepath.Dir(object), "host")
-	out, err := exec.Command("gcc", "-O1", "-o", path, "testdata/host.c", "-ldl").CombinedOutput()
+	out, err := exec.Command("gcc", "-O1", "-o", path, "testdata/host.c", "-ldl", "-pthread").CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("%w: %s", err, out)
 	}

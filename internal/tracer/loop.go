@@ -53,6 +53,9 @@ func (t *Tracer) loop(ctx context.Context) {
 	soon.Stop()
 	defer soon.Stop()
 	var snapshots time.Time // when they were last taken
+	ends := time.NewTimer(time.Hour)
+	ends.Stop()
+	defer ends.Stop()
 	warn := time.NewTimer(t.cfg.WarnAfter)
 	defer warn.Stop()
 	demands := newDemandTimer(t.demanded)
@@ -70,6 +73,10 @@ func (t *Tracer) loop(ctx context.Context) {
 				t.dirtyTimer = true
 				soon.Reset(max(snapshotDelay, snapshotEvery-time.Since(snapshots)))
 			}
+			if t.endsSoon {
+				t.endsSoon = false
+				ends.Reset(endDelay)
+			}
 			t.mu.Unlock()
 		case n := <-t.lost:
 			t.mu.Lock()
@@ -80,6 +87,10 @@ func (t *Tracer) loop(ctx context.Context) {
 			t.snapshotDirty()
 			t.mu.Unlock()
 			snapshots = time.Now()
+		case <-ends.C:
+			t.mu.Lock()
+			t.endLater()
+			t.mu.Unlock()
 		case <-demands.changed:
 			t.mu.Lock()
 			demands.begin(t.windows.turns(), time.Now())

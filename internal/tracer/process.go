@@ -19,7 +19,8 @@ type state struct {
 	processes map[uint32]*process
 	files     map[fileKey]*file
 	expected  map[place]time.Time // directories already searched
-	selected  map[uint32]bool     // with Config.PIDs
+	selected  map[uint32]uint64   // with Config.PIDs: when it started, 0 if not known
+	ending    map[uint32]bool     // their first thread has ended
 	dirty     map[uint32]bool     // to be read again for naming
 	// What tenants have cost, and what searches for their libraries have; later are the processes
 	// whose mappings are to be read when that may cost something again.
@@ -32,6 +33,7 @@ type state struct {
 
 	hostRoot   rootKey
 	dirtyTimer bool
+	endsSoon   bool // one more is in ending
 	rescanAll  bool
 	nextScan   time.Time
 }
@@ -41,7 +43,8 @@ func newState() state {
 		processes: map[uint32]*process{},
 		files:     map[fileKey]*file{},
 		expected:  map[place]time.Time{},
-		selected:  map[uint32]bool{},
+		selected:  map[uint32]uint64{},
+		ending:    map[uint32]bool{},
 		dirty:     map[uint32]bool{},
 		spent:     newTenantsSpent(),
 		searched:  newSearched(),
@@ -115,9 +118,12 @@ func (t *Tracer) interesting(pid uint32, path []byte) bool {
 func (t *Tracer) handle(e procevents.Event) {
 	switch e.Kind {
 	case procevents.Fork:
+		if t.ending[e.PID] {
+			t.end(e.PID) // another process has the pid
+		}
 		// The child has its parent's mappings and needs no new probes; it gets
 		// its row at the next scan, when it is no longer about to exec.
-		if t.selected[e.Parent] {
+		if t.isSelected(e.Parent) {
 			t.choose(e.PID, true)
 		}
 		if p := t.processes[e.Parent]; p != nil && len(p.files) > 0 {
@@ -147,23 +153,27 @@ func (t *Tracer) handle(e procevents.Event) {
 			t.dirty[e.PID] = true
 		}
 	case procevents.Exit:
-		t.leave(e.PID)
-		t.cfg.Maps.Exited(e.PID)
-		t.choose(e.PID, false)
+		t.cfg.Maps.Exited(e.PID) // there are none from now on, even if other threads continue
+		t.end(e.PID)
 	case procevents.Lost:
 		t.lose(e.Count)
 	}
 }
 
+func (t *Tracer) isSelected(pid uint32) bool {
+	_, is := t.selected[pid]
+	return is
+}
+
 // chosen reports whether a process is to be traced.
-func (t *Tracer) chosen(pid uint32) bool { return len(t.cfg.PIDs) == 0 || t.selected[pid] }
+func (t *Tracer) chosen(pid uint32) bool { return len(t.cfg.PIDs) == 0 || t.isSelected(pid) }
 
 func (t *Tracer) choose(pid uint32, yes bool) {
-	if len(t.cfg.PIDs) == 0 || t.selected[pid] == yes {
+	if len(t.cfg.PIDs) == 0 || t.isSelected(pid) == yes {
 		return
 	}
 	if yes {
-		t.selected[pid] = true
+		t.selected[pid], _ = procmaps.StartTime(t.cfg.ProcFS, pid)
 	} else {
 		delete(t.selected, pid)
 	}
@@ -173,21 +183,6 @@ func (t *Tracer) choose(pid uint32, yes bool) {
 	if len(t.selected) == 0 && t.cfg.Ended != nil {
 		t.cfg.Ended()
 	}
-}
-
-// leave forgets a process that exited or runs another program.
-func (t *Tracer) leave(pid uint32) {
-	p := t.processes[pid]
-	if p == nil {
-		return
-	}
-	for key := range p.files {
-		t.release(p, key)
-	}
-	delete(t.processes, pid)
-	t.alive.Delete(pid)
-	delete(t.dirty, pid)
-	delete(t.later, pid)
 }
 
 // release drops a library from a process.

@@ -48,7 +48,7 @@ func (t *Tracer) scan() {
 		switch {
 		case !t.chosen(pid):
 			// With events, the fork has chosen it already.
-			if (all || t.events == nil) && t.selected[t.parent(pid)] {
+			if (all || t.events == nil) && t.isSelected(t.parent(pid)) {
 				t.choose(pid, true)
 				t.inspect(pid, 0)
 			}
@@ -79,6 +79,7 @@ func (t *Tracer) scan() {
 			t.choose(pid, false)
 		}
 	}
+	t.endLater()
 	t.spent.ForgetPaid(now)
 	t.searched.ForgetPaid(now)
 	maps.DeleteFunc(t.later, func(pid uint32, _ procmaps.Tenant) bool { return !pids[pid] })

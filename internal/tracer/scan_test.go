@@ -47,7 +47,7 @@ func TestAPidThatIsGoneIsNotSelected(t *testing.T) {
 	}}
 	tr.cfg.setDefaults()
 	tr.events = &procevents.Reader{}
-	tr.selected[running] = true
+	tr.selected[running] = 0
 	dir := filepath.Join(tr.cfg.ProcFS, "7")
 	require.NoError(t, os.Mkdir(dir, 0o755))
 

@@ -89,10 +89,10 @@ func (t *Tracer) selectInitial() error {
 	for len(queue) > 0 {
 		pid := queue[0]
 		queue = queue[1:]
-		if t.selected[pid] {
+		if t.isSelected(pid) {
 			continue
 		}
-		t.selected[pid] = true
+		t.selected[pid], _ = procmaps.StartTime(t.cfg.ProcFS, pid)
 		if err := t.cfg.Select(pid, true); err != nil {
 			return fmt.Errorf("select process %d: %w", pid, err)
 		}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -27,6 +28,29 @@ func StartTime(procfs string, pid uint32) (uint64, error) {
 		}
 	}
 	return 0, fmt.Errorf("read start time of process %d: malformed stat", pid)
+}
+
+// HasEnded reports whether there is no process any more that has this id and started then, as StartTime has it (0: not
+// known). One that its parent has not waited for has ended, too. One whose main thread alone has ended has not, nor one
+// that could not be read.
+func HasEnded(procfs string, pid uint32, start uint64) bool {
+	dir := procfs + "/" + strconv.FormatUint(uint64(pid), 10)
+	room := smallRoom.Get().(*[smallBytes]byte)
+	defer smallRoom.Put(room)
+	b, err := ReadSmall(dir+"/stat", room[:])
+	fields := StatFields(b)
+	if err != nil || len(fields) <= 22-3 {
+		_, err = os.Stat(dir)
+		return errors.Is(err, fs.ErrNotExist)
+	}
+	if now, err := strconv.ParseUint(string(fields[22-3]), 10, 64); start > 0 && err == nil && now != start {
+		return true
+	}
+	if state := fields[0][0]; state != 'Z' && state != 'X' {
+		return false
+	}
+	threads, _ := os.ReadDir(dir + "/task")
+	return len(threads) < 2
 }
 
 func procError(pid uint32, err error) error {

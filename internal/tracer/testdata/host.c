@@ -6,9 +6,12 @@
  *   ask SYMBOL         answers with what the function returns
  *   close              dlclose
  *   fork               goes on in a child; answers with its pid
+ *   exec               another thread than the first runs this program again; answers with the pid
+ *   threads            goes on in another thread, while the first one ends; answers with the pid
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,12 +26,37 @@ static long long now(void)
 	return t.tv_sec * 1000000000LL + t.tv_nsec;
 }
 
-int main(void)
+static void *lib;
+static int commands(void);
+
+static void *run_again(void *arg)
+{
+	(void)arg;
+	execl("/proc/self/exe", "host", "again", NULL);
+	return NULL;
+}
+
+static void *run_on(void *arg)
+{
+	(void)arg;
+	printf("%d\n", getpid());
+	exit(commands());
+}
+
+int main(int argc, char **argv)
+{
+	(void)argv;
+	setlinebuf(stdout);
+	if (argc > 1)
+		printf("%d\n", getpid());
+	return commands();
+}
+
+static int commands(void)
 {
 	char line[8192];
-	void *lib = NULL;
+	pthread_t thread;
 
-	setlinebuf(stdout);
 	while (fgets(line, sizeof(line), stdin)) {
 		char *arg = strchr(line, ' ');
 		line[strcspn(line, "\n")] = 0;
@@ -60,6 +88,12 @@ int main(void)
 				return 0;
 			}
 			printf("%d\n", getpid());
+		} else if (!strcmp(line, "exec")) {
+			pthread_create(&thread, NULL, run_again, NULL);
+			pthread_join(thread, NULL);
+		} else if (!strcmp(line, "threads")) {
+			pthread_create(&thread, NULL, run_on, NULL);
+			pthread_exit(NULL);
 		}
 	}
 	return 0;

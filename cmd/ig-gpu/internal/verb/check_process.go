@@ -99,7 +99,7 @@ func checkProcess(procfs string, pid uint32) (libraries []string, out []finding)
 	case isKernelThread(procfs, pid):
 		add("process", missing, "it is a kernel thread, which uses no GPU", "")
 		return nil, out
-	case hasEnded(procfs, pid, 0):
+	case procmaps.HasEnded(procfs, pid, 0):
 		add("process", missing, "it has ended, and its parent has not waited for it yet", "")
 		return nil, out
 	case len(libraries) == 0:

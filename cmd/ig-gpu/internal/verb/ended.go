@@ -3,14 +3,11 @@
 package verb
 
 import (
-	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
 	"time"
 
-	"github.com/gpu-gadgets/gpu-gadgets/internal/process/holder"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
 )
 
@@ -20,15 +17,13 @@ const endsInterval = 100 * time.Millisecond
 // watchEnds checks processes until the returned function is called, which returns when those ended that have
 // ended meanwhile.
 func watchEnds(procfs string, pids []uint32) func() map[uint32]time.Time {
-	ended, starts := map[uint32]time.Time{}, map[uint32]time.Duration{}
+	ended, starts := map[uint32]time.Time{}, map[uint32]uint64{}
 	for _, pid := range pids {
-		if s, err := holder.Read(procfs, pid); err == nil {
-			starts[pid] = s.Start
-		}
+		starts[pid], _ = procmaps.StartTime(procfs, pid) // 0: not known
 	}
 	look := func() {
 		for _, pid := range pids {
-			if _, isKnown := ended[pid]; !isKnown && hasEnded(procfs, pid, starts[pid]) {
+			if _, isKnown := ended[pid]; !isKnown && procmaps.HasEnded(procfs, pid, starts[pid]) {
 				ended[pid] = time.Now()
 			}
 		}
@@ -53,22 +48,6 @@ func watchEnds(procfs string, pids []uint32) func() map[uint32]time.Time {
 		look()
 		return ended
 	}
-}
-
-// hasEnded reports whether there is no process any more that has this id and started then (0: unknown). One that
-// its parent has not waited for has ended, too.
-func hasEnded(procfs string, pid uint32, start time.Duration) bool {
-	dir := filepath.Join(procfs, strconv.FormatUint(uint64(pid), 10))
-	s, err := holder.Read(procfs, pid)
-	if err != nil {
-		_, err = os.Stat(dir)
-		return errors.Is(err, fs.ErrNotExist)
-	}
-	if s.Mode == 'Z' || s.Mode == 'X' {
-		threads, _ := os.ReadDir(filepath.Join(dir, "task"))
-		return len(threads) < 2 // else its main thread alone has ended
-	}
-	return start > 0 && s.Start != start
 }
 
 // isKernelThread reports whether a process is one of the kernel's: PF_KTHREAD (include/linux/sched.h) is in its flags,

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/engine"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
 )
 
 // interrupting is an engine whose runs Ctrl-C ends after a while.
@@ -81,7 +82,7 @@ func TestTheEndOfAProcessIsNoticed(t *testing.T) {
 	})
 	pid := uint32(short.Process.Pid)
 	ends := watchEnds("/proc", []uint32{pid, uint32(long.Process.Pid)})
-	require.Eventually(t, func() bool { return hasEnded("/proc", pid, 0) }, 30*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return procmaps.HasEnded("/proc", pid, 0) }, 30*time.Second, 10*time.Millisecond)
 	ended := ends()
 	require.Len(t, ended, 1)
 	require.Contains(t, ended, pid)
