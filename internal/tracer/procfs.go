@@ -57,15 +57,7 @@ func (t *Tracer) rootOf(pid uint32) rootKey {
 
 func (t *Tracer) tenantOf(pid uint32) procmaps.Tenant { return procmaps.TenantOf(t.cfg.ProcFS, pid) }
 
-// parent reads field 4 of /proc/PID/stat; 0 when there is none.
-func (t *Tracer) parent(pid uint32) uint32 {
-	b, _ := os.ReadFile(t.proc(pid, "stat"))
-	if f := procmaps.StatFields(b); len(f) > 1 {
-		n, _ := strconv.ParseUint(string(f[1]), 10, 32)
-		return uint32(n)
-	}
-	return 0
-}
+func (t *Tracer) parent(pid uint32) uint32 { return procmaps.Parent(t.cfg.ProcFS, pid) }
 
 func monotonic() uint64 {
 	var ts unix.Timespec

@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"fmt"
 	"regexp"
-	"strconv"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
 )
@@ -45,7 +44,7 @@ func ReadInherited(procfs string, pid uint32, most int) (Environment, error) {
 		return own, err
 	}
 	for range maxAncestors {
-		pid = parentOf(procfs, pid)
+		pid = procmaps.Parent(procfs, pid)
 		if pid == 0 || procmaps.TenantOf(procfs, pid) != tenant {
 			break
 		}
@@ -65,24 +64,6 @@ var entryStart = regexp.MustCompile(`(^|\x00)[A-Za-z_][A-Za-z0-9_]*=`)
 
 // isOverwritten reports whether there is something, but no variable. A program that was started without variables has nothing.
 func (e Environment) isOverwritten() bool { return len(e) > 0 && !entryStart.Match(e) }
-
-// parentOf is the parent of a process, field 4 of proc_pid_stat(5); 0 where it has none, or has ended.
-func parentOf(procfs string, pid uint32) uint32 {
-	var room [maxStat]byte
-	stat, err := procmaps.ReadSmall(procfs+"/"+strconv.FormatUint(uint64(pid), 10)+"/stat", room[:])
-	if err != nil {
-		return 0
-	}
-	fields := procmaps.StatFields(stat) // from field 3 on
-	if len(fields) < 2 {
-		return 0
-	}
-	parent, _ := strconv.ParseUint(string(fields[1]), 10, 32)
-	return uint32(parent)
-}
-
-// maxStat is more than the first fields of stat have: the name is of 64 bytes at most (proc_task_name of Linux).
-const maxStat = 512
 
 // Values are those of a variable, in order: programs differ in which one counts.
 func (e Environment) Values(name string) (values []string) {

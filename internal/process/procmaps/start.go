@@ -30,6 +30,22 @@ func StartTime(procfs string, pid uint32) (uint64, error) {
 	return 0, fmt.Errorf("read start time of process %d: malformed stat", pid)
 }
 
+// Parent is the parent of a process, field 4 of proc_pid_stat(5); 0 where it has none, or has ended.
+func Parent(procfs string, pid uint32) uint32 {
+	room := smallRoom.Get().(*[smallBytes]byte)
+	defer smallRoom.Put(room)
+	b, err := ReadSmall(procfs+"/"+strconv.FormatUint(uint64(pid), 10)+"/stat", room[:])
+	if err != nil {
+		return 0
+	}
+	fields := StatFields(b)
+	if len(fields) < 2 {
+		return 0
+	}
+	parent, _ := strconv.ParseUint(string(fields[1]), 10, 32)
+	return uint32(parent)
+}
+
 // HasEnded reports whether there is no process any more that has this id and started then, as StartTime has it (0: not
 // known). One that its parent has not waited for has ended, too. One whose main thread alone has ended has not, nor one
 // that could not be read.

@@ -31,6 +31,7 @@ type Process struct {
 	Library string `json:"library"`          // path of libcuda or libamdhip64, as the process sees it
 	Memory  uint64 `json:"memory,omitempty"` // bytes on the GPUs, as the driver counts; 0: not known
 	Python  bool   `json:"python,omitempty"` // a Python interpreter is mapped
+	Parent  uint32 `json:"-"`                // 0: not known
 }
 
 // drivers are the libraries by which a process is a target: NVIDIA's and AMD's.
@@ -72,7 +73,7 @@ func FindReadable(procfs string) (out []Process, unreadable int, err error) {
 		}
 		out = append(out, Process{
 			PID: uint32(pid), User: userOf(dir), Pod: podOf(dir), Command: Command(procfs, uint32(pid)), Library: libraries[at],
-			Python: slices.ContainsFunc(libraries, isPython),
+			Python: slices.ContainsFunc(libraries, isPython), Parent: procmaps.Parent(procfs, uint32(pid)),
 		})
 	}
 	slices.SortFunc(out, func(a, b Process) int { return int(a.PID) - int(b.PID) })

@@ -45,6 +45,7 @@ func pids(cfg Config, cmd *cobra.Command, args []string) ([]uint32, error) {
 	for n := range found {
 		found[n].Memory = used[found[n].PID]
 	}
+	found = withoutForks(found)
 	if cfg.Terminal == nil || !cfg.Terminal.IsInteractive() {
 		return nil, &unnamed{cmd.CommandPath(), found, unreadable}
 	}
@@ -52,6 +53,47 @@ func pids(cfg Config, cmd *cobra.Command, args []string) ([]uint32, error) {
 		fmt.Fprintln(cmd.ErrOrStderr(), needsRoot(unreadable))
 	}
 	return choose(found, cmd.InOrStdin(), cmd.ErrOrStderr())
+}
+
+// withoutForks leaves out forked workers, as of a data loader: they have the mappings and the command line of their
+// parent, but no memory of the GPU where it has some. Where that is not known, they come last.
+func withoutForks(found []targets.Process) []targets.Process {
+	byPID := map[uint32]targets.Process{}
+	for _, p := range found {
+		byPID[p.PID] = p
+	}
+	var first, forks []targets.Process
+	for _, p := range found {
+		parent, isListed := byPID[p.Parent]
+		if !isListed || p.Memory > 0 || parent.Library != p.Library || parent.Command != p.Command {
+			first = append(first, p)
+			continue
+		}
+		if !isOfHolder(byPID, p) {
+			p.Command = fmt.Sprintf("(forked by %d) %s", p.Parent, p.Command)
+			forks = append(forks, p)
+		}
+	}
+	return append(first, forks...)
+}
+
+// maxForks bounds how far up a process is searched for one that has memory of a GPU.
+const maxForks = 8
+
+// isOfHolder reports whether an ancestor of the same command line, with all between, is listed and has memory.
+func isOfHolder(byPID map[uint32]targets.Process, p targets.Process) bool {
+	command := p.Command
+	for range maxForks {
+		parent, isListed := byPID[p.Parent]
+		if !isListed || parent.Command != command {
+			return false
+		}
+		if parent.Memory > 0 {
+			return true
+		}
+		p = parent
+	}
+	return false
 }
 
 // needsRoot says that there may be more.

@@ -163,6 +163,34 @@ func TestTheUserChoosesByNumberOrID(t *testing.T) {
 	require.Equal(t, []uint32{9}, got, "the only one")
 }
 
+// Workers of a data loader are copies of their parent, with all that it has mapped.
+func TestForkedWorkersAreNotChosen(t *testing.T) {
+	const driver = "/usr/lib/libcuda.so.1"
+	of := func(pid, parent uint32, command string, memory uint64) targets.Process {
+		return targets.Process{PID: pid, Parent: parent, Command: command, Library: driver, Memory: memory}
+	}
+	train := of(7, 1, "python3 train.py", 1<<30)
+	got := withoutForks([]targets.Process{train, of(8, 7, "python3 train.py", 0), of(9, 8, "python3 train.py", 0)})
+	require.Equal(t, []targets.Process{train}, got, "the one that has memory")
+
+	ranks := []targets.Process{of(7, 1, "launch", 0), of(8, 7, "launch", 1<<30), of(9, 7, "python3 -c spawn_main", 0), of(10, 3, "python3 serve.py", 0)}
+	require.Equal(t, ranks, withoutForks(ranks), "a forked rank with memory, a program of its own, a parent that is not listed")
+
+	train.Memory = 0 // not known, or not allocated yet
+	got = withoutForks([]targets.Process{of(5, 7, "python3 train.py", 0), train})
+	require.Equal(t, []uint32{7, 5}, []uint32{got[0].PID, got[1].PID})
+	require.Equal(t, "(forked by 7) python3 train.py", got[1].Command)
+}
+
+func TestParentsOfTargetsAreRead(t *testing.T) {
+	root := procfs(t)
+	require.NoError(t, os.WriteFile(filepath.Join(root, "7/stat"), []byte("7 (python3) S 5 1 1\n"), 0o600))
+	found, err := targets.Find(root)
+	require.NoError(t, err)
+	require.Len(t, found, 1)
+	require.EqualValues(t, 5, found[0].Parent)
+}
+
 func fitMachine(t *testing.T) Machine {
 	t.Helper()
 	sys := t.TempDir()
