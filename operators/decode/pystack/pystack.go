@@ -286,13 +286,18 @@ func (i *instance) PostStop(operators.GadgetContext) error {
 }
 
 func (i *instance) begin(gc operators.GadgetContext) error {
+	var selected *ebpf.Map
 	if len(i.pids) > 0 {
-		if err := i.restrict(gc); err != nil {
+		var err error
+		if selected, err = i.restrict(gc); err != nil {
 			return err
 		}
 	}
 	ctx, cancel := context.WithCancel(gc.Context())
 	i.cancel = cancel
+	if selected != nil && i.mode != dump {
+		i.wait.Go(func() { watchEnd(ctx, gc, selected, i.op.cfg.ProcFS) })
+	}
 	if i.mode == onCPU {
 		return i.sampleCPUs(ctx, gc)
 	}
@@ -334,19 +339,20 @@ func (i *instance) sampleCPUs(ctx context.Context, gc operators.GadgetContext) e
 	return nil
 }
 
-func (i *instance) restrict(gc ig.Context) error {
+// restrict makes the gadget sample only the processes of --pid, and returns the map that has them.
+func (i *instance) restrict(gc ig.Context) (*ebpf.Map, error) {
 	inForce, err := ig.Map(gc, selection.InForceMap)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	selected, err := ig.Map(gc, selection.SelectedMap)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := selection.Restrict(inForce, selected, i.op.cfg.ProcFS, i.pids); err != nil {
-		return fmt.Errorf("--%s: %w", paramPID, err)
+		return nil, fmt.Errorf("--%s: %w", paramPID, err)
 	}
-	return nil
+	return selected, nil
 }
 
 // Stop waits for the reader.

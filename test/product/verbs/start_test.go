@@ -61,3 +61,18 @@ func TestAProcessThatHasEndedIsNamed(t *testing.T) {
 	require.Error(t, err)
 	require.Regexp(t, `(?m)^Error: process `+fmt.Sprint(ended.Process.Pid)+`: `, text)
 }
+
+// TestARecordingOfTheCPUEndsWithItsProcess: nothing is attached to it, so that no event reports its end.
+func TestARecordingOfTheCPUEndsWithItsProcess(t *testing.T) {
+	busy := exec.Command("python3", "-c", "import time\nend = time.time() + 8\nwhile time.time() < end: pass")
+	require.NoError(t, busy.Start())
+	t.Cleanup(func() { _ = busy.Wait() }) // until then it is a zombie
+	file := t.TempDir() + "/cpu.pb.gz"
+	cmd, _, stderr := command(t, "record", fmt.Sprint(busy.Process.Pid), "--what", "cpu", "--for", "0", "-o", file)
+	require.NoError(t, cmd.Start())
+	killer := time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() })
+	err := cmd.Wait()
+	require.True(t, killer.Stop(), "it does not end: %s", stderr)
+	require.NoError(t, err, stderr.String())
+	require.FileExists(t, file)
+}
