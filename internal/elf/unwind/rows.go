@@ -6,18 +6,19 @@ import "sort"
 
 // Rows are the rules of the code between two places of the file. The first row is at `from`;
 // code without a rule has rows of Kind None. Malformed information is such a row, too: an error
-// is one of reading the file.
+// is one of reading the file, and says nothing about its rules.
 func (f *File) Rows(from, to uint64) ([]Row, error) {
 	rows := []Row{{Offset: from}}
-	f.rest = maxReadOfCall
+	f.rest, f.failed = maxReadOfCall, nil
 	for _, l := range f.loads {
 		if !l.exec || to <= l.off || from >= l.off+l.filesz {
 			continue
 		}
 		begin, end := max(from, l.off), min(to, l.off+l.filesz)
 		c := clip{rows: &rows, from: begin - l.off + l.addr, to: end - l.off + l.addr, shift: l.off - l.addr}
-		if err := f.segment(&c); err != nil {
-			return nil, err
+		f.segment(&c)
+		if f.failed != nil {
+			return nil, f.failed
 		}
 		if end < to {
 			c.add(end-l.off+l.addr, Rule{})
@@ -26,24 +27,22 @@ func (f *File) Rows(from, to uint64) ([]Row, error) {
 	return rows, nil
 }
 
-// segment adds the rules of the addresses of c.
-func (f *File) segment(c *clip) error {
-	var failed error
+// segment adds the rules of the addresses of c. A table that is cut short is one without rules from there on.
+func (f *File) segment(c *clip) {
+	isCut := false
 	// The last function that begins at or before the first address.
 	first := sort.Search(int(f.entries), func(i int) bool {
 		function, _, err := f.entryAt(uint64(i))
-		if err != nil && failed == nil {
-			failed = err
-		}
+		isCut = isCut || err != nil
 		return err != nil || function > c.from
 	})
-	if failed != nil {
-		return nil //nolint:nilerr // a table that is cut short is a file without rules
+	if isCut {
+		return
 	}
 	for i := uint64(max(first-1, 0)); i < f.entries && i < uint64(first)+maxEntriesOfCall; i++ {
 		function, at, err := f.entryAt(i)
-		if err != nil || function >= c.to {
-			return nil //nolint:nilerr // as above
+		if err != nil || f.failed != nil || function >= c.to {
+			return
 		}
 		end, ok := f.function(c, at, function)
 		if !ok {
@@ -52,7 +51,6 @@ func (f *File) segment(c *clip) error {
 		}
 		c.add(end, Rule{}) // the next function often begins here and replaces it
 	}
-	return nil
 }
 
 // function adds the rules of one FDE, if it is that of the function that the table says, and

@@ -20,7 +20,7 @@ func (f *File) scan(h []byte) error {
 	f.header = 0
 	for at := begin; at-begin+4 < size; {
 		b, err := f.view(at, 8)
-		if err != nil {
+		if err != nil || f.failed != nil {
 			break
 		}
 		n, isFDE := binary.LittleEndian.Uint32(b), binary.LittleEndian.Uint32(b[4:]) != 0

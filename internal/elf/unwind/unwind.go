@@ -123,7 +123,8 @@ type File struct {
 	cies   map[uint64]*cie
 	window []byte // of the file, from `at` on
 	at     uint64
-	rest   int // bytes that may still be read of the file
+	rest   int   // bytes that may still be read of the file
+	failed error // the first error of reading the file, since a call began
 }
 
 // entry is one of the table: where a function begins, and where its FDE is.
@@ -135,12 +136,16 @@ type load struct {
 }
 
 // Open reads the headers of a file of size bytes. The File reads r on demand; the caller closes
-// what is behind r. ErrNoRules comes with a file whose code has no rules.
+// what is behind r. ErrNoRules comes with a file whose code has no rules. An error that is none of those
+// of this package is that of reading r: the file may have rules, and another call may find them.
 func Open(r io.ReaderAt, size int64) (*File, error) {
 	f := &File{r: r, size: size, cies: map[uint64]*cie{}}
 	var h [64]byte
-	if _, err := r.ReadAt(h[:], 0); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrNotELF, err)
+	switch _, err := r.ReadAt(h[:], 0); {
+	case errors.Is(err, io.EOF):
+		return nil, fmt.Errorf("%w: %d bytes", ErrNotELF, size)
+	case err != nil:
+		return nil, fmt.Errorf("read ELF header: %w", err)
 	}
 	le := binary.LittleEndian
 	f.machine = elf.Machine(le.Uint16(h[18:]))
@@ -168,14 +173,22 @@ func Open(r io.ReaderAt, size int64) (*File, error) {
 			f.header = l.addr
 		}
 	}
+	return f, f.openRules(h[:])
+}
+
+// openRules opens the table of .eh_frame_hdr, or else makes one. h is the file's header.
+func (f *File) openRules(h []byte) error {
 	if f.header != 0 {
 		f.rest = maxReadOfCall
-		if err := f.openTable(); err == nil {
-			return f, nil
+		if err := f.openTable(); err == nil || f.failed != nil {
+			return err
 		}
 	}
 	f.rest = maxReadOfScan
-	return f, f.scan(h[:])
+	if err := f.scan(h); f.failed == nil {
+		return err
+	}
+	return f.failed
 }
 
 // openTable reads the head of .eh_frame_hdr. All linkers write the same encodings; a table with
@@ -221,6 +234,9 @@ func (f *File) readAt(b []byte, off uint64) error {
 	_, err := f.r.ReadAt(b, int64(off))
 	if err == io.EOF {
 		err = nil
+	}
+	if f.failed == nil {
+		f.failed = err
 	}
 	return err
 }

@@ -71,7 +71,16 @@ func (fs *files) find(key Key) *file {
 }
 
 // add keeps a file, which is then the cache's to close. A tenant with more than a quarter of them makes room by its own.
-func (fs *files) add(key Key, opened *procmaps.File, tenant procmaps.Tenant) *file {
+// An error means that the file could not be read, and is closed: its rules are not known.
+func (fs *files) add(key Key, opened *procmaps.File, tenant procmaps.Tenant) (*file, error) {
+	rules, err := unwind.Open(opened, int64(key.Bytes))
+	switch {
+	case errors.Is(err, unwind.ErrNotELF), errors.Is(err, unwind.ErrNoRules), errors.Is(err, unwind.ErrMalformed):
+		rules = nil
+	case err != nil:
+		opened.Close()
+		return nil, fmt.Errorf("read rules: %w", err)
+	}
 	if len(fs.open) >= maxFiles {
 		its := 0
 		for _, f := range fs.open {
@@ -93,12 +102,9 @@ func (fs *files) add(key Key, opened *procmaps.File, tenant procmaps.Tenant) *fi
 		clear(fs.keys)
 	}
 	fs.clock++
-	f := &file{f: opened, used: fs.clock, tenant: tenant}
-	if rules, err := unwind.Open(opened, int64(key.Bytes)); err == nil {
-		f.rules = rules
-	}
+	f := &file{f: opened, rules: rules, used: fs.clock, tenant: tenant}
 	fs.open[key.file()] = f
-	return f
+	return f, nil
 }
 
 var errOther = errors.New("the mapping is of another file by now")
@@ -148,7 +154,7 @@ func (u *Unwinder) openFile(p *processes, pid uint32, m procmaps.Mapping, key Ke
 		return nil, errOther
 	}
 	u.files.keys[mapped{m.Device, m.Inode}] = key.file()
-	return u.files.add(key, opened, p.tenant(pid)), nil
+	return u.files.add(key, opened, p.tenant(pid))
 }
 
 // isFile: the kernel has a file's inode where the file system shows users another device, or,

@@ -4,6 +4,7 @@ package unwinder
 
 import (
 	"encoding/binary"
+	"errors"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -63,7 +64,13 @@ func (u *Unwinder) look(p *processes, miss Miss) {
 			continue
 		}
 		seen[key] = true
-		if !u.has(key) && u.put(f, key, p.tenant(miss.TGID)) != nil {
+		if u.has(key) {
+			continue
+		}
+		switch err := u.put(f, key, p.tenant(miss.TGID)); {
+		case errors.Is(err, procmaps.ErrHangs):
+			known[m.Start] = found{} // what others are likely to call is loaded all the same
+		case err != nil:
 			return
 		}
 	}
@@ -96,5 +103,9 @@ func (u *Unwinder) fileOf(p *processes, pid uint32, m procmaps.Mapping) (Key, *f
 		opened.Close()
 		return key, f
 	}
-	return key, u.files.add(key, opened, p.tenant(pid))
+	f, err := u.files.add(key, opened, p.tenant(pid))
+	if err != nil {
+		return Key{}, nil
+	}
+	return key, f
 }

@@ -84,7 +84,7 @@ type Stats struct {
 	Files   int // whose rules are read
 	Misses  uint64
 	Evicted uint64
-	Failed  uint64 // pages whose file could not be opened
+	Failed  uint64 // pages whose file could not be opened or read
 }
 
 // Unwinder loads rules until Stop.
