@@ -78,7 +78,7 @@ struct unwind {
 	__u32 sequence; /* the kernel's number of the mappings that u->mappings stands for */
 	struct unwind_rule rule;
 	__u32 made; /* modules so far */
-	__u32 into; /* how far pc is behind its function's begin, or that of its page */
+	__u32 into; /* how far pc is behind what stands for it: see stack/sampled.h */
 	__u32 tid;  /* of UNWIND_OTHER */
 	/* See stack/runs.h, which alone uses what follows: */
 	__u32 entry;   /* the lower half of the next run's address */

@@ -56,6 +56,9 @@ struct unwind_rule {
 /* In rule_of: a function begins there. */
 #define UNWIND_BEGINS 0x80
 
+/* What functions without rules, which are assembly, are aligned to at least: as 16 bytes are fetched at once. */
+#define UNWIND_ALIGNED 16
+
 /*
  * What a file is: inode and device, and its length and when it was changed, which are others when
  * it was rewritten.

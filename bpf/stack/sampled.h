@@ -9,7 +9,8 @@
  * interrupt has stopped, and of one that does not run.
  *
  * The first frame is the function that was interrupted, as the address of its begin (or that of
- * its page, which is 1 KiB): else each instruction would make a stack of its own.
+ * its page, which is 1 KiB): else each instruction would make a stack of its own. Where functions have
+ * no rules, it is not known where they begin: there it is the address of UNWIND_ALIGNED bytes.
  */
 
 struct unwind_walk {

@@ -148,6 +148,8 @@ static __always_inline __u32 unwind_look_up(struct unwind *u, struct unwind_more
 		u->rule.kind = UNWIND_NOT_LOADED;
 	}
 	if (u->rule.kind == UNWIND_FRAME || u->rule.kind == UNWIND_NONE) {
+		if (leaf && place.is_file) /* where its function begins is not known */
+			u->into = at & (UNWIND_ALIGNED - 1);
 		if (unwind_is_sigreturn(u->pc, task, of))
 			u->rule.kind = UNWIND_SIGNAL;
 		else if (u->exact) /* interrupted anywhere: the frame pointer says nothing */
