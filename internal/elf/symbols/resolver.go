@@ -13,6 +13,7 @@ import (
 
 	"github.com/ianlancetaylor/demangle"
 
+	"github.com/gpu-gadgets/gpu-gadgets/internal/elf/vdso"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/stack"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/stack/recent"
@@ -71,6 +72,7 @@ type Resolver struct {
 	tables   tables
 	spent    throttle.Allowances[procmaps.Tenant]
 	learned  throttle.Allowances[procmaps.Tenant]
+	kernels  kernels
 	now      func() time.Time
 }
 
@@ -117,7 +119,8 @@ func NewResolver(m Mappings) *Resolver {
 //
 // The frame is always of stack.KindNative. Without a symbol its function is the
 // address as a hexadecimal number, if there is a file the same in every process: as linked,
-// or where in the file it is, if that could not be read; else as it was at run time.
+// or where in the file it is, if that could not be read; in the code of the kernel that a process has mapped (vdso(7)), from
+// its begin on; else as it was at run time.
 func (r *Resolver) Frame(process uint64, pid uint32, address uint64, leaf bool) stack.Frame {
 	f, _ := r.frame(process, pid, address, leaf, time.Time{})
 	return f
@@ -135,8 +138,11 @@ func (r *Resolver) frame(process uint64, pid uint32, address uint64, leaf bool, 
 		return unnamed, isFinal
 	}
 	unnamed.File = m.Path
-	if !m.IsFile() {
-		return unnamed, isFinal // [vdso], or code that was generated
+	if !m.IsFile() { // code of the kernel, or that was generated
+		if m.Path == vdso.Path {
+			unnamed.Function = r.kernels.named(m, call, address)
+		}
+		return unnamed, isFinal
 	}
 	unnamed.Function = fmt.Sprintf("%#x", m.FileOffset(call)+(address-call))
 

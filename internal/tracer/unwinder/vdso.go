@@ -4,10 +4,9 @@ package unwinder
 
 import (
 	"bytes"
-	"os"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/elf/unwind"
-	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/elf/vdso"
 )
 
 // vdsoInode is UNWIND_VDSO of bpf/stack/rules.h: the code that the kernel maps into each process
@@ -19,37 +18,11 @@ const vdsoInode = 1<<64 - 1
 func (u *Unwinder) kernels() *file {
 	if u.vdso == nil {
 		u.vdso = &file{}
-		if image := vdsoImage(); image != nil {
+		if image := vdso.Image(); image != nil {
 			if rules, err := unwind.Open(bytes.NewReader(image), int64(len(image))); err == nil {
 				u.vdso.rules = rules
 			}
 		}
 	}
 	return u.vdso
-}
-
-// vdsoImage is the vDSO of this process; nil: there is none.
-func vdsoImage() []byte {
-	maps, err := os.Open("/proc/self/maps")
-	if err != nil {
-		return nil
-	}
-	defer maps.Close()
-	var image []byte
-	_ = procmaps.Parse(maps, func(m procmaps.Mapping) bool {
-		if m.Path != "[vdso]" {
-			return true
-		}
-		memory, err := os.Open("/proc/self/mem")
-		if err != nil {
-			return false
-		}
-		defer memory.Close()
-		b := make([]byte, m.End-m.Start)
-		if _, err := memory.ReadAt(b, int64(m.Start)); err == nil {
-			image = b
-		}
-		return false
-	})
-	return image
 }

@@ -11,11 +11,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/elf/unwind"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/elf/vdso"
 )
 
 // TestEachFunctionOfTheKernelsCodeHasRules: in every process, also where it is first interrupted.
 func TestEachFunctionOfTheKernelsCodeHasRules(t *testing.T) {
-	image := vdsoImage()
+	image := vdso.Image()
 	require.NotEmpty(t, image)
 	f, err := elf.NewFile(bytes.NewReader(image))
 	require.NoError(t, err)
