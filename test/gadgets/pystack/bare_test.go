@@ -21,12 +21,14 @@ func TestTheInnermostFrameIsNoNeighbourOfAFunction(t *testing.T) {
 	out, err := exec.Command("gcc", "-shared", "-fPIC", "-o", library, "testdata/bare.c").CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	w := start(t, newest(pythons(t), 1)[0], "-c", `
-import ctypes, sys
+import ctypes, sys, time
 spin = ctypes.CDLL(sys.argv[1]).bare_second
 spin.argtypes = [ctypes.c_ulong]
 print("[]", flush=True)
 for line in sys.stdin:
-    spin(int(line))
+    end = time.thread_time() + float(line)
+    while time.thread_time() < end:
+        spin(1000000)
     print("[]", flush=True)`, library)
 	w.read(t, nil)
 	second := functionOf(t, uint32(w.Process.Pid), library, "bare_second")
@@ -36,7 +38,7 @@ for line in sys.stdin:
 		t.Skip("the kernel counts no changes of mappings (Linux 6.4): samples have no native frames")
 	}
 	stop := sample(t, c, 1999)
-	fmt.Fprintln(w.in, 20_000_000)
+	fmt.Fprintln(w.in, 1) // second of a processor
 	w.read(t, nil)
 	stop()
 	samples, leaves := uint64(0), map[uint64]bool{}
