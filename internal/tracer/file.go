@@ -141,6 +141,8 @@ func (t *Tracer) attach(f *procmaps.File, key fileKey, library string, tenant pr
 	r := t.resolve(f, library, tenant)
 	lib.buildID, lib.symbols, lib.wanted = r.buildID, r.symbols, r.wanted
 	switch {
+	case errors.Is(r.err, procmaps.ErrHangs): // whatever could not be read for that
+		lib.unreadable(r.err)
 	case errors.Is(r.err, module.ErrNotELF), errors.Is(r.err, module.ErrUnsupported):
 		lib.status, lib.err = StatusNotELF, r.err.Error()
 	case errors.Is(r.err, module.ErrNoSymbols), r.err == nil && len(r.probes) == 0:
@@ -201,13 +203,20 @@ func (t *Tracer) resolve(f *procmaps.File, library string, tenant procmaps.Tenan
 			continue
 		}
 		code, err := m.Code(addr, placement.Window)
-		if err != nil {
+		if err != nil && !errors.Is(err, procmaps.ErrHangs) {
 			r.symbols--
 			continue // a function outside the code is not called
 		}
+		var locals uint32
+		if err == nil {
+			locals, err = t.threadLocals(m, p, addr, tenant)
+		}
+		if err != nil { // without this one, a library that is half traced
+			return &resolved{buildID: r.buildID, wanted: r.wanted, err: err}
+		}
 		at[addr] = len(r.probes)
 		r.probes = append(r.probes, probe{
-			symbol: p.Symbol, entry: entry, cookie: p.Cookie | t.threadLocals(m, p, addr, tenant)<<8, exit: p.Exit, sleeps: p.EntrySleeps, fact: p.Fact,
+			symbol: p.Symbol, entry: entry, cookie: p.Cookie | locals<<8, exit: p.Exit, sleeps: p.EntrySleeps, fact: p.Fact,
 			offset: placement.Offset(m.Machine(), code),
 		})
 	}
@@ -215,21 +224,24 @@ func (t *Tracer) resolve(f *procmaps.File, library string, tenant procmaps.Tenan
 }
 
 // threadLocals is the number of the library's thread-local variables for the programs; 0:
-// there are none that they could find, which they count.
-func (t *Tracer) threadLocals(m *module.Module, p Point, function uint64, tenant procmaps.Tenant) uint32 {
+// there are none that they could find, which they count. An error means that the file system does not answer.
+func (t *Tracer) threadLocals(m *module.Module, p Point, function uint64, tenant procmaps.Tenant) (uint32, error) {
 	if !p.ThreadLocals {
-		return 0
+		return 0, nil
 	}
 	block, err := m.ThreadLocalBlock()
+	if errors.Is(err, procmaps.ErrHangs) {
+		return 0, err
+	}
 	var number uint32
 	if err == nil {
 		number, err = t.cfg.ThreadLocals(function, block, tenant)
 	}
 	if err != nil {
 		t.cfg.Warn(fmt.Sprintf("%s: what threads of it work on is not known: %v", p.Library, err))
-		return 0
+		return 0, nil
 	}
-	return number
+	return number, nil
 }
 
 // lingering keeps the probes of a file that no process uses for a moment: a

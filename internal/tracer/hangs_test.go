@@ -3,6 +3,7 @@
 package tracer
 
 import (
+	"debug/elf"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,6 +17,16 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/simulated/hangfs"
 )
 
+// mapsFirstPage is a program of Python that maps the first page of a file as code, and waits.
+const mapsFirstPage = `
+import mmap, sys
+file = open(sys.argv[1], "rb")
+code = mmap.mmap(file.fileno(), 4096, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_EXEC)
+print("mapped", flush=True)
+sys.stdin.read()`
+
+const hangs = "it, or its file system, does not answer"
+
 // A process has mapped a library of a file system whose server opens files and then does not answer any more. Others
 // are attached to, and so would it be if the server answered.
 func TestALibraryThatCannotBeReadDelaysNoOther(t *testing.T) {
@@ -26,13 +37,7 @@ func TestALibraryThatCannotBeReadDelaysNoOther(t *testing.T) {
 	end := hangfs.Mount(t, dir)
 	tr, rows := start(t, Config{Programs: k.programs, ScanInterval: 100 * time.Millisecond})
 	began := time.Now()
-	pid := startCommand(t, "python3", "-c", `
-import mmap, sys
-file = open(sys.argv[1], "rb")
-code = mmap.mmap(file.fileno(), 4096, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_EXEC)
-print("mapped", flush=True)
-sys.stdin.read()`, filepath.Join(dir, "libtracertest.so.1"))
-	const hangs = "it, or its file system, does not answer"
+	pid := startCommand(t, "python3", "-c", mapsFirstPage, filepath.Join(dir, "libtracertest.so.1"))
 	row, _ := rows.wait(t, "that it hangs", func(a Attachment) bool { return a.PID == pid })
 	require.Equal(t, StatusUnreadable, row.Status)
 	require.Contains(t, row.Error, hangs)
@@ -52,6 +57,38 @@ sys.stdin.read()`, filepath.Join(dir, "libtracertest.so.1"))
 	require.Equal(t, StatusUnreadable, row.Status)
 	require.NotEmpty(t, row.Error)
 	tr.Stop()
+}
+
+// One of which a part does not come is neither without symbols nor traced without some of its functions, and is attached to
+// when it can be read.
+func TestALibraryThatIsReadInPartIsReadAgain(t *testing.T) {
+	k := load(t)
+	path := buildLibrary(t, t.TempDir())
+	f, err := elf.Open(path)
+	require.NoError(t, err)
+	defer f.Close()
+	st, err := os.Stat(path)
+	require.NoError(t, err)
+	code := int64(f.Section(".text").Offset) &^ 4095
+	for what, part := range map[string][2]int64{
+		"symbols": {int64(f.Section(".dynamic").Offset) &^ 4095, st.Size()},
+		"code":    {code, code + 4096},
+	} {
+		t.Run(what, func(t *testing.T) {
+			dir := t.TempDir()
+			answer, end := hangfs.MountPart(t, dir, path, part[0], part[1])
+			tr, rows := start(t, Config{Programs: k.programs, ScanInterval: 100 * time.Millisecond})
+			pid := startCommand(t, "python3", "-c", mapsFirstPage, filepath.Join(dir, "libtracertest.so.1"))
+			row, _ := rows.wait(t, "a row", func(a Attachment) bool { return a.PID == pid })
+			require.Equal(t, StatusUnreadable, row.Status, row.Error)
+			require.Contains(t, row.Error, hangs)
+			answer()
+			row, _ = rows.attached(t, pid)
+			require.Equal(t, 3, row.Symbols)
+			end()
+			tr.Stop()
+		})
+	}
 }
 
 // A server of FUSE answers each time that a request was interrupted: neither a search nor an attachment asks for ever.

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/arch/x86/x86asm"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/elf/module"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
 )
 
 // Versions of ncclGetVersion with known communicators: in the sources of each tag from
@@ -60,9 +61,10 @@ func (l *Library) String() string {
 func (l *Library) Layout() error { return l.layout }
 
 // Inspect reads a library's file. wanted are the names of functions, without pnccl's. An
-// error means that it is not a library.
+// error means that it is not a library, or procmaps.ErrHangs that some of it could not be read.
 func Inspect(r io.ReaderAt, size int64, wanted []string) (*Library, error) {
-	m, err := module.Open(r, size)
+	read := &answered{ReaderAt: r}
+	m, err := module.Open(read, size)
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +82,25 @@ func Inspect(r io.ReaderAt, size int64, wanted []string) (*Library, error) {
 		}
 	}
 	l.hash, l.layout = l.layoutOf(m, found)
+	if read.hangs != nil {
+		return nil, read.hangs
+	}
 	return l, nil
+}
+
+// answered is a file, and whether its file system has answered each read.
+type answered struct {
+	io.ReaderAt
+	hangs error
+}
+
+// ReadAt is that of io.ReaderAt.
+func (a *answered) ReadAt(b []byte, at int64) (int, error) {
+	n, err := a.ReaderAt.ReadAt(b, at)
+	if errors.Is(err, procmaps.ErrHangs) {
+		a.hangs = err
+	}
+	return n, err
 }
 
 // isRCCL says that it is AMD's library.

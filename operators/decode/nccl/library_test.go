@@ -6,11 +6,13 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/elf/module"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
 )
 
 // Instructions as they are in the real functions.
@@ -59,6 +61,33 @@ func TestOtherFilesAreRefusedAsLibraries(t *testing.T) {
 	b := []byte("no library at all, but long enough for a header of one, which has 64 bytes")
 	_, err := Inspect(bytes.NewReader(b), int64(len(b)), nil)
 	require.ErrorIs(t, err, module.ErrNotELF)
+}
+
+// silent is a file one of whose reads has no answer.
+type silent struct {
+	*bytes.Reader
+	reads, fails int
+}
+
+func (s *silent) ReadAt(b []byte, at int64) (int, error) {
+	if s.reads++; s.reads == s.fails {
+		return 0, procmaps.ErrHangs
+	}
+	return s.Reader.ReadAt(b, at)
+}
+
+// TestALibraryThatHangsIsNotOneWithoutFunctions: whichever of its reads it is.
+func TestALibraryThatHangsIsNotOneWithoutFunctions(t *testing.T) {
+	b, err := os.ReadFile("/bin/sleep")
+	require.NoError(t, err)
+	whole := &silent{Reader: bytes.NewReader(b)}
+	_, err = Inspect(whole, int64(len(b)), []string{"ncclAllReduce"})
+	require.NoError(t, err)
+	require.Greater(t, whole.reads, 3)
+	for n := 1; n <= whole.reads; n++ {
+		_, err := Inspect(&silent{Reader: bytes.NewReader(b), fails: n}, int64(len(b)), []string{"ncclAllReduce"})
+		require.ErrorIs(t, err, procmaps.ErrHangs, "read %d of %d", n, whole.reads)
+	}
 }
 
 // memory is that of a process, from an address on.

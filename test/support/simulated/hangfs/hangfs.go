@@ -6,6 +6,7 @@ package hangfs
 import (
 	"bufio"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -27,28 +28,41 @@ const Ends = 20 * time.Second
 // itself. Where FUSE cannot be mounted, the test is skipped.
 func Mount(t testing.TB, dir string) (end func()) {
 	t.Helper()
-	return mount(t, dir)
+	end, _ = mount(t, dir)
+	return end
+}
+
+// MountPart is Mount for one whose files have the content of another one, of which the bytes from up to to come with answer
+// only.
+func MountPart(t testing.TB, dir, file string, from, to int64) (answer, end func()) {
+	t.Helper()
+	end, in := mount(t, dir, "part", file, fmt.Sprint(from), fmt.Sprint(to))
+	return func() {
+		_, err := fmt.Fprintln(in)
+		require.NoError(t, err)
+	}, end
 }
 
 // MountInterrupted is Mount for one whose server answers an operation, "open", "read", "stat" or "list", with EINTR each time.
 func MountInterrupted(t testing.TB, dir, operation string) (end func()) {
 	t.Helper()
-	return mount(t, dir, operation)
+	end, _ = mount(t, dir, operation)
+	return end
 }
 
-func mount(t testing.TB, dir string, more ...string) (end func()) {
+func mount(t testing.TB, dir string, more ...string) (end func(), in io.Writer) {
 	t.Helper()
 	_, here, _, _ := runtime.Caller(0)
 	args := append([]string{filepath.Join(filepath.Dir(here), "server.py"), dir, fmt.Sprint(Ends.Seconds())}, more...)
 	server := exec.Command("python3", args...)
 	server.Stderr = os.Stderr
-	in, err := server.StdinPipe()
+	stdin, err := server.StdinPipe()
 	require.NoError(t, err)
 	out, err := server.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, server.Start())
 	end = sync.OnceFunc(func() { // also of what waits
-		in.Close()
+		stdin.Close()
 		_ = server.Wait()
 		_ = unix.Unmount(dir, unix.MNT_FORCE|unix.MNT_DETACH)
 	})
@@ -58,5 +72,5 @@ func mount(t testing.TB, dir string, more ...string) (end func()) {
 	if line := lines.Text(); line != "mounted" {
 		t.Skipf("FUSE cannot be mounted here: %s", line)
 	}
-	return end
+	return end, stdin
 }

@@ -3,6 +3,9 @@
 
 server.py DIRECTORY SECONDS [open|read|stat|list]: prints "mounted", or why it cannot be. It ends with its input, and after
 so long in any case. That operation is answered each time with that it was interrupted (EINTR).
+
+server.py DIRECTORY SECONDS part FILE FROM TO: each name is a file with the content of FILE, of which the bytes FROM up to TO
+come with a line of input only.
 """
 
 import ctypes
@@ -21,11 +24,16 @@ FORGET, READ, FLUSH, INTERRUPT, POLL, BATCH_FORGET = 2, 15, 25, 36, 40, 42
 UNANSWERED = {READ, FLUSH, FORGET, INTERRUPT, POLL, BATCH_FORGET}
 ROOT, FILE = 1, 2  # nodes
 INTERRUPTED = {"open": OPEN, "read": READ, "stat": GETATTR, "list": READDIR}.get(sys.argv[3] if len(sys.argv) > 3 else "")
+CONTENT, MISSING = bytes(4096), range(4096)
+if sys.argv[3:4] == ["part"]:
+    with open(sys.argv[4], "rb") as file:
+        CONTENT = file.read()
+    MISSING = range(int(sys.argv[5]), int(sys.argv[6]))
 
 
 def attributes(node):
     mode = stat.S_IFDIR | 0o755 if node == ROOT else stat.S_IFREG | 0o644
-    return struct.pack("=QQ44xII20x", node, 4096, mode, 1)
+    return struct.pack("=QQ44xII20x", node, len(CONTENT), mode, 1)
 
 
 def answer(operation, node):
@@ -43,12 +51,34 @@ def answer(operation, node):
     return errno.ENOSYS, b""
 
 
+def reply(device, unique, failed, body):
+    try:
+        os.write(device, struct.pack("=IiQ", 16 + len(body), -failed, unique) + body)
+    except OSError:
+        pass  # the request may have been interrupted
+
+
+def content(request):
+    """Returns what is to be read; None: it does not come."""
+    at, size = struct.unpack_from("=QI", request, 48)
+    end = min(at + size, len(CONTENT))
+    return None if at < MISSING.stop and end > MISSING.start else CONTENT[at:end]
+
+
 def serve(device):
+    global MISSING
+    waiting = []
     end = time.monotonic() + float(sys.argv[2])
     while (left := end - time.monotonic()) > 0:
         ready, _, _ = select.select([device, sys.stdin], [], [], left)
-        if sys.stdin in ready or not ready:
+        if not ready or sys.stdin in ready and not sys.stdin.readline():
             return
+        if sys.stdin in ready:
+            MISSING = range(0)
+            for unique, request in waiting:
+                reply(device, unique, 0, content(request))
+        if device not in ready:
+            continue
         try:
             request = os.read(device, 1 << 17)
         except OSError as error:
@@ -56,13 +86,15 @@ def serve(device):
                 continue  # the request was interrupted
             return
         _, operation, unique, node = struct.unpack_from("=IIQQ", request)
+        if operation == READ != INTERRUPTED and (found := content(request)) is not None:
+            reply(device, unique, 0, found)
+            continue
         if operation in UNANSWERED - {INTERRUPTED}:
+            if operation == READ:
+                waiting.append((unique, request))
             continue
         failed, body = answer(operation, node)
-        try:
-            os.write(device, struct.pack("=IiQ", 16 + len(body), -failed, unique) + body)
-        except OSError:
-            pass  # the request may have been interrupted
+        reply(device, unique, failed, body)
 
 
 directory = sys.argv[1]
