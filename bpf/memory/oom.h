@@ -28,7 +28,7 @@ struct oom {
 	__s32 device;
 	char kind[KIND_NAME_BYTES];
 	gadget_bytes requested_bytes;
-	gadget_bytes inuse_bytes; /* of the process, on all devices, of the same enum oom_memory */
+	gadget_bytes inuse_bytes; /* of the process, on the device, of the same enum oom_memory */
 	gadget_bytes pool_allocated_bytes; /* PyTorch's own totals of the device */
 	gadget_bytes pool_reserved_bytes;
 	__u64 holder_stacks[OOM_HOLDERS]; /* largest first */
@@ -58,11 +58,18 @@ static __always_inline enum oom_memory oom_memory_of(__u64 kind)
 /* On the program's stack: callbacks get no other memory. */
 struct oom_holders {
 	__u64 process;
-	__u64 memory; /* enum oom_memory */
+	__u32 memory; /* enum oom_memory */
+	__s32 device; /* whose memory it is; -1: all devices, or not known */
 	__u64 inuse_bytes;
 	__u64 stacks[OOM_HOLDERS];
 	__u64 bytes[OOM_HOLDERS];
 };
+
+/* What is on another device takes no room on this one; what may be on it does. */
+static __always_inline bool oom_is_elsewhere(__s32 row, __s32 device)
+{
+	return row >= 0 && device >= 0 && row != device;
+}
 
 #ifndef LINUX_5_10
 /* Adds one row to the process's sum, and to its holders if it is large enough. */
@@ -71,7 +78,7 @@ static long oom_add(void *map, struct row_key *key, struct row *row, struct oom_
 	__u64 stack = key->stack, bytes = row->inuse_bytes, less, swap;
 
 	if (key->process != h->process || oom_memory_of(key->kind) != h->memory ||
-	    (__s64)bytes <= 0)
+	    (__s64)bytes <= 0 || oom_is_elsewhere(key->device, h->device))
 		return 0;
 	h->inuse_bytes += bytes;
 	/* Without a branch: the verifier would follow both ways of each. */
@@ -102,8 +109,12 @@ static __always_inline bool is_out_of_memory(__u32 error)
 	return error == ERROR_OUT_OF_MEMORY || (__s32)error < 0;
 }
 
-/* Reserves an event with all that does not depend on the call. NULL: no room. */
-static __always_inline struct oom *oom_begin(struct thread *t, __u64 stack, __u32 kind, __u32 error)
+/*
+ * Reserves an event with all that does not depend on the call, except the kind of memory and the device that it was for.
+ * NULL: no room.
+ */
+static __always_inline struct oom *oom_begin(struct thread *t, __u64 stack, __u32 kind, __s32 device,
+					     __u32 error)
 {
 	struct oom_holders holders = {};
 	bool is_oom = is_out_of_memory(error);
@@ -115,6 +126,7 @@ static __always_inline struct oom *oom_begin(struct thread *t, __u64 stack, __u3
 	}
 	holders.process = t->process;
 	holders.memory = oom_memory_of(kind);
+	holders.device = holders.memory == OOM_HOST ? -1 : device; /* the host's is that of all devices */
 #ifndef LINUX_5_10
 	bpf_for_each_map_elem(&rows_by_stack, oom_add, &holders, 0);
 	bpf_for_each_map_elem(&unknown_rows, oom_add, &holders, 0);
@@ -133,6 +145,8 @@ static __always_inline struct oom *oom_begin(struct thread *t, __u64 stack, __u3
 	oom->process = t->process;
 	oom->error_raw = error;
 	oom->stack_id = stack;
+	oom->device = device;
+	kind_name(oom->kind, kind);
 	oom->inuse_bytes = holders.inuse_bytes;
 	__builtin_memcpy(oom->holder_stacks, holders.stacks, sizeof(holders.stacks));
 	__builtin_memcpy(oom->holder_bytes, holders.bytes, sizeof(holders.bytes));
@@ -148,15 +162,13 @@ static __noinline int oom_report(struct thread *t, __u32 id, __u32 error, __u64 
 	if (!t)
 		return 0;
 	refuser = interposed_refuser(t);
-	oom = oom_begin(t, stack, t->call.live.kind, error);
+	oom = oom_begin(t, stack, t->call.live.kind, t->call.live.device, error);
 	if (!oom)
 		return 0;
 	span_text(oom->span_id, t->call.live.span);
 	if (id && id < MEMORY_API_COUNT)
 		bpf_probe_read_kernel_str(oom->api, sizeof(oom->api), attach_points[id - 1].symbol);
 	refuser_name(oom->refused_by, refuser);
-	kind_name(oom->kind, t->call.live.kind);
-	oom->device = t->call.live.device;
 	oom->requested_bytes = call_requested(api, &t->call);
 	bpf_ringbuf_submit(oom, 0);
 	return 0;
@@ -172,13 +184,11 @@ static __noinline int oom_report_torch(struct thread *t, __u64 stack)
 	if (!t)
 		return 0;
 	r = &t->call.report;
-	oom = oom_begin(t, stack, KIND_TENSOR, ERROR_OUT_OF_MEMORY);
+	oom = oom_begin(t, stack, KIND_TENSOR, r->device, ERROR_OUT_OF_MEMORY);
 	if (!oom)
 		return 0;
 	__builtin_memcpy(oom->api, "torch", 6);
 	__builtin_memcpy(oom->refused_by, "torch", 6);
-	kind_name(oom->kind, KIND_TENSOR);
-	oom->device = r->device;
 	oom->requested_bytes = r->bytes;
 	oom->pool_allocated_bytes = r->allocated_bytes;
 	oom->pool_reserved_bytes = r->reserved_bytes;

@@ -20,6 +20,7 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/params"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 )
 
 const (
@@ -55,9 +56,10 @@ func (*Operator) InstantiateDataOperator(gc operators.GadgetContext, _ api.Param
 	i := &instance{
 		process: ds.GetField("process"), stacks: ds.GetField("holder_stacks"),
 		bytes: ds.GetField("holder_bytes"), inuse: ds.GetField("inuse_bytes"), kind: ds.GetField("kind"),
-		known: map[memory]known{},
+		device: ds.GetField("device"),
+		known:  map[memory]known{},
 	}
-	if i.process == nil || i.kind == nil || i.stacks == nil || i.bytes == nil || i.inuse == nil {
+	if i.process == nil || i.kind == nil || i.device == nil || i.stacks == nil || i.bytes == nil || i.inuse == nil {
 		return nil, fmt.Errorf("find the holders of memory: %s lacks a field", dataSource)
 	}
 	for _, name := range rowMaps {
@@ -82,8 +84,8 @@ func (*Operator) InstantiateDataOperator(gc operators.GadgetContext, _ api.Param
 
 type instance struct {
 	ig.Failure
-	process, stacks, bytes, inuse, kind datasource.FieldAccessor
-	layouts                             []layout
+	process, stacks, bytes, inuse, kind, device datasource.FieldAccessor
+	layouts                                     []layout
 
 	mu        sync.Mutex
 	rows      []*ebpf.Map
@@ -130,7 +132,15 @@ func (i *instance) fill(d datasource.Data) error {
 	if err != nil {
 		return err
 	}
-	held, err := i.held(memory{process, kind == hostName})
+	device, err := i.device.Int32(d)
+	if err != nil {
+		return err
+	}
+	of := memory{process: process, isHost: kind == hostName, device: device}
+	if of.isHost {
+		of.device = profile.UnknownDevice
+	}
+	held, err := i.held(of)
 	if err != nil {
 		return err
 	}

@@ -37,11 +37,12 @@ func members(name string, names ...string) *btf.Struct {
 func TestLayoutIsThatOfTheObject(t *testing.T) {
 	key := members("row_key", "process", "stack", "kind_and_device", "instance")
 	key.Members[2] = btf.Member{Name: "kind", Type: &btf.Int{Size: 4}, Offset: 128}
+	key.Members = append(key.Members, btf.Member{Name: "device", Type: &btf.Int{Size: 4}, Offset: 160})
 	value := members("row", "alloc_bytes", "inuse_bytes")
 	l, err := layoutOf(&ebpf.MapSpec{Key: key, Value: value})
 	require.NoError(t, err)
-	require.Equal(t, layout{process: 0, stack: 8, kind: 16, instance: 24, inuse: 8}, l)
-	_, err = layoutOf(&ebpf.MapSpec{Key: &btf.Struct{Name: "row_key", Members: key.Members[:3]}, Value: value})
+	require.Equal(t, layout{process: 0, stack: 8, kind: 16, device: 20, instance: 24, inuse: 8}, l)
+	_, err = layoutOf(&ebpf.MapSpec{Key: &btf.Struct{Name: "row_key", Members: append(key.Members[:3:3], key.Members[4])}, Value: value})
 	require.ErrorContains(t, err, "instance")
 	_, err = layoutOf(&ebpf.MapSpec{Key: &btf.Int{Size: 8}, Value: value})
 	require.ErrorContains(t, err, "not a struct")
@@ -77,7 +78,7 @@ func TestLargestRowsOfTheProcessThatLive(t *testing.T) {
 	require.NoError(t, instances.Put([2]uint64{1, 11}, [2]uint64{0, 0}))
 
 	all := sums{}
-	at := layout{process: 0, stack: 8, kind: 16, instance: 24, inuse: 48}
+	at := layout{process: 0, stack: 8, kind: 16, device: 20, instance: 24, inuse: 48}
 	require.NoError(t, all.add(memory{process: 1}, rows, at, instances))
 	require.Equal(t, Held{
 		Bytes: 100*(1+2+3+4+5+6+7+8+9+10+11+12) + 1000,
@@ -87,8 +88,17 @@ func TestLargestRowsOfTheProcessThatLive(t *testing.T) {
 	require.Equal(t, Held{}, sums{}.held())
 
 	host := sums{}
-	require.NoError(t, host.add(memory{1, true}, rows, at, instances))
+	require.NoError(t, host.add(memory{process: 1, isHost: true, device: 5}, rows, at, instances))
 	require.Equal(t, Held{Bytes: 1 << 40, Largest: [10]Holder{{7, 1 << 40}}}, host.held())
+
+	for device, bytes := range map[int32]uint64{-1: 1 << 11, 0: 1 << 12, 1: 1 << 13} {
+		require.NoError(t, rows.Put(rowKey{Process: 3, Stack: 8, Device: device, Instance: 10}, row{InuseBytes: bytes}))
+	}
+	for device, bytes := range map[int32]uint64{-1: 7 << 11, 0: 3 << 11, 1: 5 << 11, 2: 1 << 11} {
+		one := sums{}
+		require.NoError(t, one.add(memory{process: 3, device: device}, rows, at, instances))
+		require.Equal(t, bytes, one.held().Bytes, "what is on device %d, or may be", device)
+	}
 }
 
 // Inspektor Gadget would wait for ever for an error of Start.

@@ -29,21 +29,32 @@ type Held struct {
 
 // layout is where the parts of a row and its key are, in bytes; see struct row of
 // bpf/memory/rows.h.
-type layout struct{ process, stack, kind, instance, inuse int }
+type layout struct{ process, stack, kind, device, instance, inuse int }
 
 func layoutOf(spec *ebpf.MapSpec) (l layout, err error) {
 	err = errors.Join(
 		ig.Offsets(spec.Key, ig.At(&l.process, "process", 8), ig.At(&l.stack, "stack", 8), ig.At(&l.kind, "kind", 4),
-			ig.At(&l.instance, "instance", 8)),
+			ig.At(&l.device, "device", 4), ig.At(&l.instance, "instance", 8)),
 		ig.Offsets(spec.Value, ig.At(&l.inuse, "inuse_bytes", 8)),
 	)
 	return l, err
 }
 
-// memory is the part of a process's that a refusal is about: pinned memory of the host takes no room on a GPU.
+// memory is the part of a process's that a refusal is about: pinned memory of the host takes no room on a GPU, and what is
+// on another device none on the one that refused.
 type memory struct {
 	process uint64
 	isHost  bool
+	device  int32 // profile.UnknownDevice: of all; not used for the host's
+}
+
+// has reports whether a row is of it, as oom_add() of bpf/memory/oom.h has it: what may be on the device is.
+func (m memory) has(key []byte, l layout) bool {
+	if binary.NativeEndian.Uint64(key[l.process:]) != m.process || (binary.NativeEndian.Uint32(key[l.kind:]) == kindHost) != m.isHost {
+		return false
+	}
+	device := int32(binary.NativeEndian.Uint32(key[l.device:]))
+	return m.isHost || m.device < 0 || device < 0 || device == m.device
 }
 
 // sums are bytes in use by row: the key up to the instance, which is not shown.
@@ -55,13 +66,13 @@ const (
 	hostName = "host"
 )
 
-// add reads the rows of a process that live: of pinned memory of the host, or of all other, as enum oom_memory has it.
+// add reads the rows of a process that live: of pinned memory of the host, or of a device, as enum oom_memory has it.
 func (s sums) add(of memory, rows *ebpf.Map, l layout, instances *ebpf.Map) error {
 	ended := map[uint64]bool{}
 	var key, value []byte
 	entries := rows.Iterate()
 	for entries.Next(&key, &value) {
-		if binary.NativeEndian.Uint64(key[l.process:]) != of.process || (binary.NativeEndian.Uint32(key[l.kind:]) == kindHost) != of.isHost {
+		if !of.has(key, l) {
 			continue
 		}
 		number := binary.NativeEndian.Uint64(key[l.instance:])

@@ -115,6 +115,33 @@ step()
 	p.End()
 }
 
+// What a process holds on its other devices takes no room on the one that refused; pinned memory is that of all.
+func TestARefusalIsOfOneDevice(t *testing.T) {
+	lib := simulated.DriverCopy(t)
+	tr := tracer.Start(t, lib, tracer.Options{})
+	p := script(t, `
+other = c_uint64()
+cu("cuDevicePrimaryCtxRetain", byref(other), 1)
+for device, size in (context, 4096), (other, 1 << 20):
+    cu("cuCtxSetCurrent", device)
+    cu("cuMemAlloc_v2", byref(p), c_size_t(size))
+    cu("cuMemAllocHost_v2", byref(p), c_size_t(4 * size))
+for device in context, other:
+    cu("cuCtxSetCurrent", device)
+    cu("cuMemAlloc_v2", byref(p), c_size_t(1 << 60), expected=2)
+    step()
+cu("cuMemAllocHost_v2", byref(p), c_size_t(1 << 60), expected=2)
+step()
+`, lib)
+	for n, inuse := range []int64{4096, 1 << 20, 4 * (4096 + 1<<20)} {
+		p.Expect("ready")
+		require.Eventually(t, func() bool { return tr.OOMs() == n+1 }, time.Minute, time.Millisecond)
+		require.Equal(t, inuse, tr.InuseOfOOM())
+		p.Say("")
+	}
+	p.End()
+}
+
 // A tenant that begins one backward pass after the other does not evict those of others between two uses.
 func TestBackwardPassesAreBounded(t *testing.T) {
 	const passes, most = 5000, 1024 // a quarter of MAX_BACKWARD_PASSES
