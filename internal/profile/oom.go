@@ -23,9 +23,11 @@ type OOM struct {
 	API, Error string
 	// RefusedBy is "driver", "torch" for PyTorch's pool, or the library in front of the
 	// driver that limits the process; "": not known.
-	RefusedBy      string
+	RefusedBy string
+	// Device is the CUDA ordinal of the GPU that it was for; UnknownDevice: not known, or of the host's memory.
+	Device         int32
 	RequestedBytes int64
-	// InuseBytes is the memory that the process itself held.
+	// InuseBytes is the memory that the process itself held on the device; on all where that is unknown.
 	InuseBytes int64
 	// Holders are the stacks that held most, largest first.
 	Holders []Holder
@@ -52,6 +54,32 @@ func IsOutOfMemory(err string) bool {
 	}
 	number, e := strconv.ParseInt(err, 10, 64)
 	return e == nil && int32(number) < 0
+}
+
+// RefusedOn is the device that a refusal was about, by the kind of memory: a thread pins memory of the host on a device,
+// and it takes no room there.
+func RefusedOn(kind string, device int32) int32 {
+	if kind == kindHost {
+		return UnknownDevice
+	}
+	return device
+}
+
+// OnGPU is " on GPU 3", and empty for a device that is unknown.
+func OnGPU(device int32) string {
+	if device < 0 {
+		return ""
+	}
+	return " on GPU " + strconv.Itoa(int(device))
+}
+
+// Request is a call that was refused, human-readable: `cuMemAlloc_v2 of 26.0 MiB on GPU 3`. The driver chooses the size of
+// some, as of contexts: those have none.
+func Request(api string, bytes int64, device int32) string {
+	if bytes == 0 {
+		return api + OnGPU(device)
+	}
+	return api + " of " + FormatBytes(bytes) + OnGPU(device)
 }
 
 // PoolAPI is the API of a refusal by PyTorch's pool.

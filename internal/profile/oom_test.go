@@ -24,3 +24,11 @@ func TestOnlyALackOfMemoryIsOutOfMemory(t *testing.T) {
 		require.False(t, IsOutOfMemory(err), err)
 	}
 }
+
+// Of several GPUs it is said which one was full. Pinned memory is the host's, wherever a thread pins it.
+func TestARequestNamesItsGPU(t *testing.T) {
+	require.Equal(t, "cuMemAlloc_v2 of 26.0 MiB on GPU 3", Request("cuMemAlloc_v2", 26<<20, RefusedOn("device", 3)))
+	require.Equal(t, "cuMemAlloc_v2 of 26.0 MiB", Request("cuMemAlloc_v2", 26<<20, UnknownDevice))
+	require.Equal(t, "cuMemAllocHost_v2 of 26.0 MiB", Request("cuMemAllocHost_v2", 26<<20, RefusedOn("host", 3)))
+	require.Equal(t, "cuDevicePrimaryCtxRetain on GPU 0", Request("cuDevicePrimaryCtxRetain", 0, 0), "the driver chooses its size")
+}

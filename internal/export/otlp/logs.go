@@ -29,8 +29,8 @@ func (e *Encoder) OOM(o profile.OOM) *collector.ExportLogsServiceRequest {
 	record := &logs.LogRecord{
 		TimeUnixNano: uint64(max(0, o.Time.UnixNano())), ObservedTimeUnixNano: uint64(max(0, o.Time.UnixNano())),
 		SeverityNumber: logs.SeverityNumber_SEVERITY_NUMBER_ERROR, SeverityText: "ERROR", EventName: EventOOM,
-		Body: anyText(fmt.Sprintf("%s[%d] %s of %s at %s: %s; %s", o.Process.Comm, o.Process.PID, o.API,
-			profile.FormatBytes(o.RequestedBytes), o.Stack.Where(), profile.ErrorBy(o.Error, o.RefusedBy), profile.HeldAt(o.API, o.InuseBytes))),
+		Body: anyText(fmt.Sprintf("%s[%d] %s at %s: %s; %s", o.Process.Comm, o.Process.PID,
+			profile.Request(o.API, o.RequestedBytes, o.Device), o.Stack.Where(), profile.ErrorBy(o.Error, o.RefusedBy), profile.HeldAt(o.API, o.InuseBytes))),
 		Attributes: append([]*common.KeyValue{
 			keyValue("error.type", anyText(o.Error)),
 			keyValue("process.executable.name", anyText(o.Process.Comm)),
@@ -40,6 +40,9 @@ func (e *Encoder) OOM(o profile.OOM) *collector.ExportLogsServiceRequest {
 			keyValue("cuda.memory.inuse", anyNumber(o.InuseBytes)),
 			keyValue("cuda.memory.holders", holders(o.Holders)),
 		}, codeOf(o.Stack)...),
+	}
+	if o.Device >= 0 {
+		record.Attributes = append(record.Attributes, keyValue("cuda.device", anyNumber(int64(o.Device))))
 	}
 	if !profile.IsOutOfMemory(o.Error) {
 		record.SeverityNumber, record.SeverityText, record.EventName = logs.SeverityNumber_SEVERITY_NUMBER_WARN, "WARN", EventFailed

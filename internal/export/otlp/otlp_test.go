@@ -186,7 +186,7 @@ func TestOOMIsALog(t *testing.T) {
 	small := fixture.Small()
 	o := profile.OOM{
 		Time: small.Time, Process: small.Rows[0].Process, Stack: small.Rows[0].Stack, API: "cuMemAlloc_v2", Error: "CUDA_ERROR_OUT_OF_MEMORY",
-		RequestedBytes: 1 << 30, InuseBytes: 12 << 20, Holders: []profile.Holder{{Stack: small.Rows[1].Stack, Bytes: 12 << 20}},
+		Device: 3, RequestedBytes: 1 << 30, InuseBytes: 12 << 20, Holders: []profile.Holder{{Stack: small.Rows[1].Stack, Bytes: 12 << 20}},
 	}
 	for _, protocol := range Protocols {
 		t.Run(protocol, func(t *testing.T) {
@@ -204,7 +204,7 @@ func TestOOMIsALog(t *testing.T) {
 			require.Equal(t, uint64(small.Time.UnixNano()), record.TimeUnixNano)
 			require.Equal(t, EventOOM, record.EventName)
 			require.Equal(t, "ERROR", record.SeverityText)
-			require.Contains(t, record.Body.GetStringValue(), "cuMemAlloc_v2 of 1.00 GiB at ")
+			require.Contains(t, record.Body.GetStringValue(), "cuMemAlloc_v2 of 1.00 GiB on GPU 3 at ")
 			attributes := map[string]string{}
 			for _, a := range record.Attributes {
 				attributes[a.Key] = a.Value.String()
@@ -213,6 +213,7 @@ func TestOOMIsALog(t *testing.T) {
 				}
 			}
 			require.Equal(t, o.Stack.Self().Function, attributes["code.function.name"])
+			require.Contains(t, attributes["cuda.device"], "3")
 			require.Contains(t, attributes["cuda.memory.requested"], "1073741824")
 			require.Contains(t, attributes["cuda.memory.holders"], "12582912")
 		})

@@ -14,7 +14,8 @@
 //	  device (-1: unknown), calls, launches, copied_bytes, host_ns, wait_ns, and with
 //	  --device-times kernels and device_ns (cumulative), stack
 //	oom: time, process … container as above, api, error, refused_by (driver, torch, or a
-//	  library such as libvgpu.so), requested_bytes, inuse_bytes, stack, holders: array of {bytes, stack}, largest first
+//	  library such as libvgpu.so), device (-1: unknown, or memory of the host), requested_bytes, inuse_bytes (of the
+//	  device), stack, holders: array of {bytes, stack}, largest first
 //
 // row (16 hexadecimal digits) identifies a row of the profile: the last line with it is its state, and rows do not
 // overlap. Two rows may have all else in common but their numbers: calls with other results, and stacks with the
@@ -132,6 +133,7 @@ type oom struct {
 	API            string   `json:"api"`
 	Error          string   `json:"error"`
 	RefusedBy      string   `json:"refused_by,omitempty"`
+	Device         int32    `json:"device"`
 	RequestedBytes int64    `json:"requested_bytes"`
 	InuseBytes     int64    `json:"inuse_bytes"`
 	Span           string   `json:"span_id,omitempty"`
@@ -186,7 +188,7 @@ func (e *Encoder) OOM(o profile.OOM) error {
 	}
 	return e.encode(oom{
 		Type: "oom", Time: timestamp(o.Time), process: toProcess(o.Process),
-		API: o.API, Error: o.Error, RefusedBy: o.RefusedBy,
+		API: o.API, Error: o.Error, RefusedBy: o.RefusedBy, Device: o.Device,
 		RequestedBytes: o.RequestedBytes, InuseBytes: o.InuseBytes, Span: o.Span.String(),
 		Stack: toFrames(o.Stack), Holders: holders,
 	})

@@ -32,7 +32,7 @@ func TestLines(t *testing.T) {
 	first := p.Rows[0]
 	require.NoError(t, e.OOM(profile.OOM{
 		Time: p.Time, Process: first.Process, Stack: first.Stack, API: "cuMemAlloc_v2",
-		Error: "CUDA_ERROR_OUT_OF_MEMORY", RequestedBytes: 1 << 30, InuseBytes: 12 << 20,
+		Error: "CUDA_ERROR_OUT_OF_MEMORY", Device: 3, RequestedBytes: 1 << 30, InuseBytes: 12 << 20,
 		Holders: []profile.Holder{{Stack: first.Stack, Bytes: 12 << 20}},
 	}))
 

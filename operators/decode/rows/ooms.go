@@ -18,7 +18,7 @@ import (
 type OOMs struct {
 	processFields
 	timestamp, api, errorName, errorRaw datasource.FieldAccessor
-	refusedBy                           datasource.FieldAccessor
+	refusedBy, kind, device             datasource.FieldAccessor
 	requested, inuse                    datasource.FieldAccessor
 	holderStacks, holderBytes           datasource.FieldAccessor
 }
@@ -29,7 +29,7 @@ func BindOOMs(ds datasource.DataSource) (*OOMs, error) {
 	return &OOMs{
 		processFields: process,
 		timestamp:     ds.GetField("timestamp_raw"), api: ds.GetField("api"),
-		refusedBy: ds.GetField("refused_by"),
+		refusedBy: ds.GetField("refused_by"), kind: ds.GetField("kind"), device: ds.GetField("device"),
 		errorName: ds.GetField("error"), errorRaw: ds.GetField("error_raw"),
 		requested: ds.GetField("requested_bytes"), inuse: ds.GetField("inuse_bytes"),
 		holderStacks: ds.GetField("holder_stacks"), holderBytes: ds.GetField("holder_bytes"),
@@ -54,7 +54,10 @@ func (f *OOMs) Read(d datasource.Data, stacks Stacks, now time.Time) (profile.OO
 		Stack: stacks.Stack(process.ID, process.PID, stackID).Stack,
 		Span:  profile.ParseSpan(text(f.spanID, d)),
 		API:   text(f.api, d), RefusedBy: text(f.refusedBy, d), Error: f.Error(d),
-		RequestedBytes: value(f.requested, d), InuseBytes: value(f.inuse, d),
+		Device: profile.UnknownDevice, RequestedBytes: value(f.requested, d), InuseBytes: value(f.inuse, d),
+	}
+	if device, ok := number(f.device, d); ok {
+		o.Device = profile.RefusedOn(text(f.kind, d), int32(device))
 	}
 	ns, _ := number(f.timestamp, d)
 	if at, ok := eventTime(ns); ok {

@@ -15,7 +15,7 @@ import (
 func failure(frame string) Failure {
 	return Failure{
 		Comm: "python3", PID: 7, API: "cuMemAlloc_v2", Error: "CUDA_ERROR_OUT_OF_MEMORY",
-		Frame: frame, Holders: "4.00 GiB kv (a.py:1)", RequestedBytes: 26 << 20, InuseBytes: 15 << 30,
+		Frame: frame, Holders: "4.00 GiB kv (a.py:1)", RequestedBytes: 26 << 20, InuseBytes: 15 << 30, Device: profile.UnknownDevice,
 	}
 }
 
@@ -30,6 +30,18 @@ func TestSummaryCountsWhatRepeats(t *testing.T) {
 		"allocation failed 3 times, last: python3[7] cuMemAlloc_v2 of 26.0 MiB at often (x.py:2): CUDA_ERROR_OUT_OF_MEMORY; it held 15.0 GiB of what was allocated after ig-gpu attached: 4.00 GiB kv (a.py:1)",
 		"allocation failed: python3[7] cuMemAlloc_v2 of 26.0 MiB at once (x.py:1): CUDA_ERROR_OUT_OF_MEMORY; it held 15.0 GiB of what was allocated after ig-gpu attached: 4.00 GiB kv (a.py:1)",
 	}, l.Lines())
+}
+
+func TestOneFailureIsOfOneGPU(t *testing.T) {
+	var l Log
+	for device := range int32(2) {
+		f := failure("shard (x.py:1)")
+		f.Device = device
+		l.Add(f)
+	}
+	require.Len(t, l.Lines(), 2)
+	require.Contains(t, l.Lines()[0], "cuMemAlloc_v2 of 26.0 MiB on GPU 0 at shard (x.py:1): ")
+	require.Contains(t, l.Lines()[1], "cuMemAlloc_v2 of 26.0 MiB on GPU 1 at shard (x.py:1): ")
 }
 
 // A process that was full when ig-gpu attached held more than what is known.

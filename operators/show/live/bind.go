@@ -20,6 +20,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/drops"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/rows"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/symbolize"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/judge/ooms"
 )
 
 // bind subscribes to all that is shown of the gadget.
@@ -148,21 +149,17 @@ func (i *instance) bindDrops(ds datasource.DataSource) error {
 }
 
 func (i *instance) bindOOMs(ds datasource.DataSource) error {
-	r := reader{ds}
-	comm, pid, call, frame, why, holders := r.text("proc.comm"), r.number("proc.pid"), r.text("api"), r.text("frame"), r.text("error"), r.text("holders")
-	by := r.text("refused_by")
-	requested, inuse := r.number("requested_bytes"), r.number("inuse_bytes")
+	from := ooms.NewReader(ds)
 	return ds.Subscribe(func(_ datasource.DataSource, d datasource.Data) error {
-		m := message{kind: "refusal", of: fmt.Sprint(pid(d)), key: fmt.Sprint("oom ", pid(d), call(d), frame(d)), style: screen.Red, counted: true}
-		m.text = fmt.Sprintf("out of memory: %s[%d] was refused %s at %s: %s; %s", comm(d), pid(d),
-			profile.FormatBytes(requested(d)), frame(d), profile.ErrorBy(why(d)+" of "+call(d), by(d)), profile.HeldAt(call(d), inuse(d)))
-		if h := holders(d); h != "" {
-			m.text += ": " + h
+		f := from.Read(d)
+		m := message{kind: "refusal", of: fmt.Sprint(f.PID), key: "oom ", style: screen.Red, counted: true}
+		m.text = fmt.Sprintf("out of memory: %s[%d] was refused %s; %s", f.Comm, f.PID, f.Request(), f.Held())
+		if !f.LacksMemory() {
+			m.kind, m.key, m.style = "failure", "failed ", screen.Yellow
+			m.text = fmt.Sprintf("allocation failed: %s[%d] %s", f.Comm, f.PID, f.Request())
 		}
-		if !profile.IsOutOfMemory(why(d)) {
-			m.kind, m.key, m.style = "failure", fmt.Sprint("failed ", pid(d), call(d), frame(d)), screen.Yellow
-			m.text = fmt.Sprintf("allocation failed: %s[%d] %s of %s at %s: %s", comm(d), pid(d), call(d), profile.FormatBytes(requested(d)), frame(d), profile.ErrorBy(why(d), by(d)))
-		}
+		m.key += fmt.Sprint(f.PID, f.API, f.Frame, f.Device)
+		m.text = screen.Clean(m.text)
 		i.screen.message(m)
 		return nil
 	}, subscription)

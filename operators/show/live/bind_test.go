@@ -56,12 +56,15 @@ func shownOOM(t *testing.T, requested uint64, reason string) (*instance, string)
 	require.NoError(t, err)
 	name, err := ds.AddField("error", api.Kind_String)
 	require.NoError(t, err)
+	device, err := ds.AddField("device", api.Kind_Int32)
+	require.NoError(t, err)
 	c := newTerminal()
 	c.elsewhere = true
 	i := &instance{screen: NewScreen(ScreenConfig{Console: c, Title: "cuda_alloc"})}
 	require.NoError(t, i.bindOOMs(ds))
 	p, err := ds.NewPacketSingle()
 	require.NoError(t, err)
+	require.NoError(t, device.PutInt32(p, 3))
 	require.NoError(t, bytes.PutUint64(p, requested))
 	require.NoError(t, name.PutString(p, reason))
 	require.NoError(t, ds.EmitAndRelease(p))
@@ -71,7 +74,7 @@ func shownOOM(t *testing.T, requested uint64, reason string) (*instance, string)
 func TestARefusedRequestOfAnySizeIsNotNegative(t *testing.T) {
 	for _, bytes := range []uint64{1 << 63, math.MaxUint64} {
 		_, text := shownOOM(t, bytes, "CUDA_ERROR_OUT_OF_MEMORY")
-		require.Contains(t, text, "was refused 8.00 EiB at")
+		require.Contains(t, text, "of 8.00 EiB on GPU 3 at")
 	}
 }
 

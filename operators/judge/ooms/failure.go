@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ooms
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
+)
+
+// Failure is one allocation that failed: by the driver, or by By. Where Error is not that there was no
+// memory, it has nothing to do with who holds it.
+type Failure struct {
+	Comm, API, Error, Frame, Holders string
+	// By is the data source's refused_by.
+	By  string
+	PID uint32
+	// Device is the CUDA ordinal of the GPU that it was for; profile.UnknownDevice: not known, or of the host's memory.
+	Device                     int32
+	RequestedBytes, InuseBytes uint64
+	// Pool is PyTorch's own account of its pool, where that refused.
+	Pool Pool
+}
+
+// LacksMemory reports whether there was no memory for it.
+func (f *Failure) LacksMemory() bool { return profile.IsOutOfMemory(f.Error) }
+
+// Request says what was refused, and with which error, human-readable.
+func (f *Failure) Request() string {
+	return fmt.Sprintf("%s at %s: %s", profile.Request(f.API, capped(f.RequestedBytes), f.Device), f.Frame, profile.ErrorBy(f.Error, f.By))
+}
+
+// Held says what the process held at that moment, by line, and why that left no room, where that is known, human-readable.
+func (f *Failure) Held() string {
+	text := profile.HeldAt(f.API, capped(f.InuseBytes))
+	if f.Holders != "" {
+		text += ": " + f.Holders
+	}
+	if why := f.Pool.why(f.RequestedBytes); why != "" {
+		text += "; " + why
+	}
+	return text
+}
+
+// capped is a number of bytes, signed. A process may request up to 2⁶⁴ − 1.
+func capped(bytes uint64) int64 { return int64(min(bytes, math.MaxInt64)) }
+
+// size is human-readable.
+func size(bytes uint64) string { return profile.FormatBytes(capped(bytes)) }

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ooms
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
+)
+
+// Pool has the bytes of a device that PyTorch had reserved, and those that it had allocated of them.
+type Pool struct {
+	AllocatedBytes, ReservedBytes uint64
+	Unused                        Unused
+	// Refused is the driver's function that refused the process last before, since the
+	// pool refused; "": none did, though the driver is what a pool asks first.
+	Refused string
+	// By is who refused there: the driver, or a library in front of it.
+	By string
+}
+
+// Unused are the bytes that a pool did not use, by reason, from the operator torch. All 0: unknown.
+type Unused struct{ PiecesBytes, ApartBytes, KeptBytes uint64 }
+
+// expandableAPI is the function that only expandable segments call.
+const expandableAPI = "cuMemCreate"
+
+// why says what a request failed of, as far as the two totals prove it; "" for a pool
+// that had nothing reserved.
+func (p Pool) why(requested uint64) string {
+	if p.ReservedBytes == 0 {
+		return ""
+	}
+	unused := p.ReservedBytes - min(p.AllocatedBytes, p.ReservedBytes)
+	text := fmt.Sprintf("PyTorch's pool uses %s of its %s", size(p.AllocatedBytes), size(p.ReservedBytes))
+	switch {
+	case p.Refused == "":
+		return text + ", and the driver was not seen to refuse: it may be the pool's own limit (set_per_process_memory_fraction)"
+	case unused < requested:
+		return text + ", and the driver had no more" + p.limit()
+	case p.Unused == Unused{}:
+		// Segments without a block in use had been returned before, except those of private pools.
+		return text + fmt.Sprintf(": the %s that it does not use are in %s, or kept for other streams or CUDA graphs", size(unused), p.pieces(true))
+	}
+	parts := []part{
+		{p.Unused.PiecesBytes, "in " + p.pieces(p.Unused.PiecesBytes >= requested)},
+		{p.Unused.KeptBytes, "kept in segments without a tensor, as CUDA graphs and other private pools do"},
+		{p.Unused.ApartBytes, "in pieces that are large enough, for another stream or of a private pool"},
+	}
+	slices.SortStableFunc(parts, func(a, b part) int { return cmp.Compare(b.bytes, a.bytes) })
+	var said []string
+	for _, part := range parts {
+		if part.bytes > unused/100 {
+			said = append(said, size(part.bytes)+" are "+part.is)
+		}
+	}
+	return text + ": " + strings.Join(said, "; ")
+}
+
+// limit says whose decision the driver's was.
+func (p Pool) limit() string {
+	if profile.ErrorBy("", p.By) == "" {
+		return ""
+	}
+	return " by the limit of " + p.By
+}
+
+// part is one of what a pool does not use.
+type part struct {
+	bytes uint64
+	is    string
+}
+
+// pieces names fragmentation, and what is made for it where that is all it failed of.
+func (p Pool) pieces(advise bool) string {
+	const text = "pieces that are too small"
+	switch {
+	case p.Refused == expandableAPI:
+		return text + ", though expandable segments are on"
+	case advise:
+		return text + " (fragmentation; expandable segments or max_split_size_mb of PYTORCH_CUDA_ALLOC_CONF are made for that)"
+	}
+	return text
+}
