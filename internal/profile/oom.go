@@ -29,6 +29,8 @@ type OOM struct {
 	RequestedBytes int64
 	// InuseBytes is the memory that the process itself held on the device; on all where that is unknown.
 	InuseBytes int64
+	// PoolBytes are those that PyTorch's pool had allocated on the device by its own account, where that refused; 0: not known.
+	PoolBytes int64
 	// Holders are the stacks that held most, largest first.
 	Holders []Holder
 }
@@ -85,13 +87,35 @@ func Request(api string, bytes int64, device int32) string {
 // PoolAPI is the API of a refusal by PyTorch's pool.
 const PoolAPI = "torch"
 
-// HeldAt says how much a process held when a call was refused, human-readable. Of the driver's memory that is only what
-// was allocated since the probes were attached; what it held before is unknown. PyTorch's pool has its own account.
-func HeldAt(api string, bytes int64) string {
-	if api == PoolAPI {
-		return "it held " + FormatBytes(bytes)
+// Held says how much a process held of the memory that was refused, at that moment.
+type Held struct {
+	API    string // that was refused
+	Device int32  // where it held it; UnknownDevice: on all, or memory of the host
+	// RowsBytes is what was allocated since the probes were attached: of sampled tensors an estimate.
+	RowsBytes int64
+	// PoolBytes is PyTorch's own account, where its pool refused: exact, and with what it had before. 0: none, as of old versions.
+	PoolBytes int64
+	Holders   string // the largest lines, as HeldByLine has them; "": not known, or shown elsewhere
+}
+
+// String says how much it was, by line, and how much of it has none, human-readable.
+func (h Held) String() string {
+	bytes, rest, unknown := h.RowsBytes, " of what was allocated after ig-gpu attached", int64(0)
+	if h.API == PoolAPI && h.PoolBytes > 0 {
+		bytes, rest, unknown = h.PoolBytes, "", h.PoolBytes-h.RowsBytes
 	}
-	return "it held " + FormatBytes(bytes) + " of what was allocated after ig-gpu attached"
+	text := "it held " + FormatBytes(bytes)
+	if h.Device >= 0 {
+		text += " on that GPU"
+	}
+	text += rest
+	if h.Holders != "" {
+		text += ": " + h.Holders
+	}
+	if unknown > h.PoolBytes/100 { // less is of no help
+		text += "; the lines of " + FormatBytes(unknown) + " of it are unknown"
+	}
+	return text
 }
 
 // Holder is a stack and what it held.

@@ -32,3 +32,16 @@ func TestARequestNamesItsGPU(t *testing.T) {
 	require.Equal(t, "cuMemAllocHost_v2 of 26.0 MiB", Request("cuMemAllocHost_v2", 26<<20, RefusedOn("host", 3)))
 	require.Equal(t, "cuDevicePrimaryCtxRetain on GPU 0", Request("cuDevicePrimaryCtxRetain", 0, 0), "the driver chooses its size")
 }
+
+// What PyTorch's pool had before ig-gpu attached is in its own account only. Rows of sampled tensors may have more than that.
+func TestAPoolHoldsWhatItSaysItDoes(t *testing.T) {
+	held := Held{API: PoolAPI, Device: 3, RowsBytes: 2 << 30, PoolBytes: 78 << 30}
+	require.Equal(t, "it held 78.0 GiB on that GPU; the lines of 76.0 GiB of it are unknown", held.String())
+	held.Holders, held.RowsBytes = "78.0 GiB f (x.py:1)", 78<<30
+	require.Equal(t, "it held 78.0 GiB on that GPU: 78.0 GiB f (x.py:1)", held.String())
+	held.RowsBytes = 80 << 30
+	require.Equal(t, "it held 78.0 GiB on that GPU: 78.0 GiB f (x.py:1)", held.String())
+	held.PoolBytes, held.RowsBytes = 0, 1<<30
+	require.Equal(t, "it held 1.00 GiB on that GPU of what was allocated after ig-gpu attached: 78.0 GiB f (x.py:1)", held.String())
+	require.Equal(t, "it held 1.00 GiB of what was allocated after ig-gpu attached", Held{API: "cuMemAlloc_v2", Device: UnknownDevice, RowsBytes: 1 << 30, PoolBytes: 5}.String())
+}

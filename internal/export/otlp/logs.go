@@ -26,11 +26,12 @@ const (
 // queries. Its resource is the service, because logs are searched by it. It is an error if
 // there was no memory, else a warning.
 func (e *Encoder) OOM(o profile.OOM) *collector.ExportLogsServiceRequest {
+	held := profile.Held{API: o.API, Device: o.Device, RowsBytes: o.InuseBytes, PoolBytes: o.PoolBytes} // the holders are an attribute
 	record := &logs.LogRecord{
 		TimeUnixNano: uint64(max(0, o.Time.UnixNano())), ObservedTimeUnixNano: uint64(max(0, o.Time.UnixNano())),
 		SeverityNumber: logs.SeverityNumber_SEVERITY_NUMBER_ERROR, SeverityText: "ERROR", EventName: EventOOM,
 		Body: anyText(fmt.Sprintf("%s[%d] %s at %s: %s; %s", o.Process.Comm, o.Process.PID,
-			profile.Request(o.API, o.RequestedBytes, o.Device), o.Stack.Where(), profile.ErrorBy(o.Error, o.RefusedBy), profile.HeldAt(o.API, o.InuseBytes))),
+			profile.Request(o.API, o.RequestedBytes, o.Device), o.Stack.Where(), profile.ErrorBy(o.Error, o.RefusedBy), held)),
 		Attributes: append([]*common.KeyValue{
 			keyValue("error.type", anyText(o.Error)),
 			keyValue("process.executable.name", anyText(o.Process.Comm)),

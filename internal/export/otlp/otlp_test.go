@@ -227,3 +227,11 @@ func TestAnAllocationThatFailsForAnotherReasonIsAWarning(t *testing.T) {
 	require.Equal(t, "WARN", record.SeverityText)
 	require.Equal(t, logs.SeverityNumber_SEVERITY_NUMBER_WARN, record.SeverityNumber)
 }
+
+// A log has no other account of what the pool had before ig-gpu attached.
+func TestALogOfAPoolHasItsOwnAccount(t *testing.T) {
+	sent := (&Encoder{}).OOM(profile.OOM{API: profile.PoolAPI, Error: "CUDA_ERROR_OUT_OF_MEMORY", Device: 3, InuseBytes: 2 << 30, PoolBytes: 78 << 30})
+	body := sent.ResourceLogs[0].ScopeLogs[0].LogRecords[0].Body.GetStringValue()
+	require.Contains(t, body, "torch on GPU 3 at ")
+	require.Contains(t, body, "; it held 78.0 GiB on that GPU; the lines of 76.0 GiB of it are unknown")
+}

@@ -19,7 +19,7 @@ type OOMs struct {
 	processFields
 	timestamp, api, errorName, errorRaw datasource.FieldAccessor
 	refusedBy, kind, device             datasource.FieldAccessor
-	requested, inuse                    datasource.FieldAccessor
+	requested, inuse, pool              datasource.FieldAccessor
 	holderStacks, holderBytes           datasource.FieldAccessor
 }
 
@@ -31,7 +31,7 @@ func BindOOMs(ds datasource.DataSource) (*OOMs, error) {
 		timestamp:     ds.GetField("timestamp_raw"), api: ds.GetField("api"),
 		refusedBy: ds.GetField("refused_by"), kind: ds.GetField("kind"), device: ds.GetField("device"),
 		errorName: ds.GetField("error"), errorRaw: ds.GetField("error_raw"),
-		requested: ds.GetField("requested_bytes"), inuse: ds.GetField("inuse_bytes"),
+		requested: ds.GetField("requested_bytes"), inuse: ds.GetField("inuse_bytes"), pool: ds.GetField("pool_allocated_bytes"),
 		holderStacks: ds.GetField("holder_stacks"), holderBytes: ds.GetField("holder_bytes"),
 	}, err
 }
@@ -54,7 +54,7 @@ func (f *OOMs) Read(d datasource.Data, stacks Stacks, now time.Time) (profile.OO
 		Stack: stacks.Stack(process.ID, process.PID, stackID).Stack,
 		Span:  profile.ParseSpan(text(f.spanID, d)),
 		API:   text(f.api, d), RefusedBy: text(f.refusedBy, d), Error: f.Error(d),
-		Device: profile.UnknownDevice, RequestedBytes: value(f.requested, d), InuseBytes: value(f.inuse, d),
+		Device: profile.UnknownDevice, RequestedBytes: value(f.requested, d), InuseBytes: value(f.inuse, d), PoolBytes: value(f.pool, d),
 	}
 	if device, ok := number(f.device, d); ok {
 		o.Device = profile.RefusedOn(text(f.kind, d), int32(device))

@@ -33,10 +33,9 @@ func (f *Failure) Request() string {
 
 // Held says what the process held at that moment, by line, and why that left no room, where that is known, human-readable.
 func (f *Failure) Held() string {
-	text := profile.HeldAt(f.API, capped(f.InuseBytes))
-	if f.Holders != "" {
-		text += ": " + f.Holders
-	}
+	text := profile.Held{
+		API: f.API, Device: f.Device, RowsBytes: capped(f.InuseBytes), PoolBytes: capped(f.Pool.AllocatedBytes), Holders: f.Holders,
+	}.String()
 	if why := f.Pool.why(f.RequestedBytes); why != "" {
 		text += "; " + why
 	}

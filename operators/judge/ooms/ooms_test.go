@@ -51,9 +51,12 @@ func TestWhatWasHeldBeforeIsNotSaidToBeNothing(t *testing.T) {
 	f.InuseBytes, f.Holders = 0, ""
 	l.Add(f)
 	require.Contains(t, l.Lines()[0], "; it held 0 B of what was allocated after ig-gpu attached")
-	f.API, f.PID, f.InuseBytes = profile.PoolAPI, 8, 612<<20
+	f.API, f.PID, f.InuseBytes, f.Device, f.Holders = profile.PoolAPI, 8, 2<<30, 3, "2.00 GiB cache (x.py:2)"
 	l.Add(f)
-	require.Contains(t, l.Lines()[1], "; it held 612 MiB", "PyTorch's pool counts what it had before, too")
+	require.Contains(t, l.Lines()[1], "; it held 2.00 GiB on that GPU of what was allocated after ig-gpu attached: ", "PyTorch did not give its totals")
+	f.PID, f.Pool = 9, Pool{AllocatedBytes: 78 << 30, ReservedBytes: 79 << 30, Refused: "cuMemAlloc_v2"}
+	l.Add(f)
+	require.Contains(t, l.Lines()[2], "; it held 78.0 GiB on that GPU: 2.00 GiB cache (x.py:2); the lines of 76.0 GiB of it are unknown; PyTorch's pool uses 78.0 GiB of its 79.0 GiB")
 }
 
 func TestANameAddsNoLineToTheSummary(t *testing.T) {
