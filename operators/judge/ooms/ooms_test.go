@@ -145,6 +145,17 @@ func TestAPoolSaysWhatItDoesNotUseByWhy(t *testing.T) {
 	require.Contains(t, pool("cuMemAlloc_v2", 10, 0, 20), "and the driver had no more", "it would not have been enough")
 }
 
+// PyTorch keeps tensors of at most 1 MiB in segments of their own: gaps of others are not fragmentation.
+func TestASmallTensorMayNotUseTheRoomOfLargerOnes(t *testing.T) {
+	const mib = 1 << 20
+	p := Pool{AllocatedBytes: 400 * mib, ReservedBytes: 1000 * mib, Refused: "cuMemAlloc_v2"}
+	require.Equal(t, "PyTorch's pool uses 400 MiB of its 1000 MiB: the 600 MiB that it does not use are in segments for larger tensors,"+
+		" in pieces that are too small, or kept for other streams or CUDA graphs", p.why(mib))
+	p.Unused = Unused{PiecesBytes: 10 * mib, LargerBytes: 590 * mib}
+	require.Equal(t, "PyTorch's pool uses 400 MiB of its 1000 MiB: 590 MiB are in segments for larger tensors, which small ones may not use;"+
+		" 10.0 MiB are in pieces that are too small", p.why(mib))
+}
+
 func TestOfFailuresBehindEachOtherTheFirstKnowsWhy(t *testing.T) {
 	var l Log
 	f := failure("next_batch (x.py:1)")

@@ -23,7 +23,11 @@ type Pool struct {
 }
 
 // Unused are the bytes that a pool did not use, by reason, from the operator torch. All 0: unknown.
-type Unused struct{ PiecesBytes, ApartBytes, KeptBytes uint64 }
+type Unused struct{ PiecesBytes, LargerBytes, ApartBytes, KeptBytes uint64 }
+
+// smallBytes is the largest tensor that PyTorch puts into segments for small ones, and into no others
+// (kSmallSize of c10/cuda/CUDACachingAllocator.cpp).
+const smallBytes = 1 << 20
 
 // expandableAPI is the function that only expandable segments call.
 const expandableAPI = "cuMemCreate"
@@ -41,12 +45,15 @@ func (p Pool) why(requested uint64) string {
 		return text + ", and the driver was not seen to refuse: it may be the pool's own limit (set_per_process_memory_fraction)"
 	case unused < requested:
 		return text + ", and the driver had no more" + p.limit()
+	case p.Unused == Unused{} && requested <= smallBytes:
+		return text + fmt.Sprintf(": the %s that it does not use are in segments for larger tensors, in %s, or kept for other streams or CUDA graphs", size(unused), p.pieces(false))
 	case p.Unused == Unused{}:
 		// Segments without a block in use had been returned before, except those of private pools.
 		return text + fmt.Sprintf(": the %s that it does not use are in %s, or kept for other streams or CUDA graphs", size(unused), p.pieces(true))
 	}
 	parts := []part{
-		{p.Unused.PiecesBytes, "in " + p.pieces(p.Unused.PiecesBytes >= requested)},
+		{p.Unused.PiecesBytes, "in " + p.pieces(p.Unused.PiecesBytes >= requested && requested > smallBytes)},
+		{p.Unused.LargerBytes, "in segments for larger tensors, which small ones may not use"},
 		{p.Unused.KeptBytes, "kept in segments without a tensor, as CUDA graphs and other private pools do"},
 		{p.Unused.ApartBytes, "in pieces that are large enough, for another stream or of a private pool"},
 	}

@@ -14,7 +14,8 @@ import (
 type Reader struct {
 	comm, api, reason, where, holders, by, kind datasource.FieldAccessor
 	pid, device, requested, inuse               datasource.FieldAccessor
-	allocated, reserved, pieces, apart, kept    datasource.FieldAccessor
+	allocated, reserved                         datasource.FieldAccessor
+	pieces, larger, apart, kept                 datasource.FieldAccessor
 
 	mu      sync.Mutex
 	refused refusals
@@ -27,7 +28,7 @@ func NewReader(ds datasource.DataSource) *Reader {
 		where: ds.GetField("where"), holders: ds.GetField("holders"), by: ds.GetField("refused_by"), kind: ds.GetField("kind"),
 		device: ds.GetField("device"), requested: ds.GetField("requested_bytes"), inuse: ds.GetField("inuse_bytes"),
 		allocated: ds.GetField("pool_allocated_bytes"), reserved: ds.GetField("pool_reserved_bytes"), pieces: ds.GetField("pool_pieces_bytes"),
-		apart: ds.GetField("pool_apart_bytes"), kept: ds.GetField("pool_kept_bytes"),
+		larger: ds.GetField("pool_larger_bytes"), apart: ds.GetField("pool_apart_bytes"), kept: ds.GetField("pool_kept_bytes"),
 		refused: refusals{},
 	}
 }
@@ -39,7 +40,10 @@ func (r *Reader) Read(d datasource.Data) Failure {
 		Device: profile.UnknownDevice, RequestedBytes: number(r.requested, d), InuseBytes: number(r.inuse, d),
 		Pool: Pool{
 			AllocatedBytes: number(r.allocated, d), ReservedBytes: number(r.reserved, d),
-			Unused: Unused{PiecesBytes: number(r.pieces, d), ApartBytes: number(r.apart, d), KeptBytes: number(r.kept, d)},
+			Unused: Unused{
+				PiecesBytes: number(r.pieces, d), LargerBytes: number(r.larger, d),
+				ApartBytes: number(r.apart, d), KeptBytes: number(r.kept, d),
+			},
 		},
 	}
 	if r.pid != nil {

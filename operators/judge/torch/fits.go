@@ -41,6 +41,7 @@ type fit struct {
 	largest uint64 // of all gaps that a block of the size may be put into
 	held    uint64 // of areas with a block in them
 	used    uint64 // of blocks
+	larger  uint64 // in gaps of segments for larger blocks, where the size is a small one's
 	empty   uint64 // of areas without a block; they may not be PyTorch's
 	outside uint64 // of blocks that lie in no area that was seen
 }
@@ -101,13 +102,17 @@ func (f fit) with(a area, blocks []block, size uint64) fit {
 	for _, b := range blocks {
 		f.used += b.end - b.start
 	}
-	if a.isSmall != (size <= smallBlock) {
-		return f // for blocks of other sizes
-	}
+	isForOthers := a.isSmall != (size <= smallBlock)
 	at := a.start
 	gap := func(to uint64) {
 		if to <= at {
 			return
+		}
+		if isForOthers {
+			if !a.isSmall {
+				f.larger += to - at
+			}
+			return // those of a small segment are too small for a large block
 		}
 		f.largest = max(f.largest, to-at)
 		if to-at >= size {

@@ -45,7 +45,7 @@ func TestGapsThatASizeFitsInto(t *testing.T) {
 		1: {usable: 10 * mib, largest: 10 * mib, held: 40 * mib, used: 25 * mib, outside: 3 * mib},
 	}, fitting(areas(), blocks(), 9*mib))
 	// Small blocks have segments of their own.
-	require.Equal(t, fit{usable: 1 * mib, largest: 1 * mib, held: 42 * mib, used: 16 * mib, outside: 1 * mib}, fitting(areas(), blocks(), 1*mib)[0])
+	require.Equal(t, fit{usable: 1 * mib, largest: 1 * mib, held: 42 * mib, used: 16 * mib, larger: 26 * mib, outside: 1 * mib}, fitting(areas(), blocks(), 1*mib)[0])
 	require.Equal(t, map[int32]fit{0: {empty: 42 * mib}, noDevice: {empty: 40 * mib}}, fitting(areas(), nil, mib))
 	require.Empty(t, fitting(nil, nil, mib))
 }

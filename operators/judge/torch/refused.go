@@ -23,6 +23,7 @@ const (
 // pool has given back what it could before it refuses.
 type unused struct {
 	pieces uint64 // gaps between blocks that are smaller than the request
+	larger uint64 // gaps in segments for larger tensors, which a small one may not use
 	apart  uint64 // gaps that are large enough: for another stream, or of a private pool
 	kept   uint64 // segments without a block: those of private pools are not given back
 }
@@ -40,7 +41,8 @@ func (f fit) unused(allocated, reserved, empty uint64) (unused, bool) {
 	rest := reserved - allocated
 	u := unused{kept: min(rest, reserved-min(reserved, f.held), empty)}
 	u.apart = min(rest-u.kept, f.usable)
-	u.pieces = rest - u.kept - u.apart
+	u.larger = min(rest-u.kept-u.apart, f.larger)
+	u.pieces = rest - u.kept - u.apart - u.larger
 	return u, true
 }
 
@@ -74,7 +76,8 @@ func (i *instance) addUnused(gc operators.GadgetContext) error {
 	}
 	to := map[string]datasource.FieldAccessor{}
 	for name, description := range map[string]string{
-		"pool_pieces_bytes": "Of what the pool does not use: gaps between tensors that are too small. All three 0: not known",
+		"pool_pieces_bytes": "Of what the pool does not use: gaps between tensors that are too small. All four 0: not known",
+		"pool_larger_bytes": "Unused bytes of the pool in segments for larger tensors, where at most 1 MiB was requested: PyTorch keeps small ones apart",
 		"pool_apart_bytes":  "Unused bytes of the pool in gaps that are large enough, but belong to another stream or a private pool",
 		"pool_kept_bytes":   "Of what the pool does not use: segments without a tensor that it does not give back, as those of CUDA graphs",
 	} {
@@ -100,6 +103,6 @@ func (i *instance) addUnused(gc operators.GadgetContext) error {
 		if !ok {
 			return nil
 		}
-		return errors.Join(to["pool_pieces_bytes"].PutUint64(d, u.pieces), to["pool_apart_bytes"].PutUint64(d, u.apart), to["pool_kept_bytes"].PutUint64(d, u.kept))
+		return errors.Join(to["pool_pieces_bytes"].PutUint64(d, u.pieces), to["pool_larger_bytes"].PutUint64(d, u.larger), to["pool_apart_bytes"].PutUint64(d, u.apart), to["pool_kept_bytes"].PutUint64(d, u.kept))
 	}, subscription)
 }

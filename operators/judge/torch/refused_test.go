@@ -27,6 +27,11 @@ func TestWhatARefusingPoolDoesNotUse(t *testing.T) {
 	require.True(t, ok)
 	require.Equal(t, unused{pieces: 1 * mib, kept: 576 * mib}, u)
 
+	// A small tensor may not use gaps of large segments, however large they are.
+	u, ok = fit{held: 1000 * mib, used: 400 * mib, larger: 590 * mib}.unused(400*mib, 1000*mib, 0)
+	require.True(t, ok)
+	require.Equal(t, unused{pieces: 10 * mib, larger: 590 * mib}, u)
+
 	for why, f := range map[string]fit{
 		"blocks from before attach":   {held: 700 * mib, used: 389 * mib},
 		"some were given back since":  {held: 700 * mib, used: 300 * mib},
