@@ -38,7 +38,7 @@ func (c *Contexts) Memory(p Process, kind string, device int32, v Values) {
 	switch kind {
 	case KindContext:
 		c.of(p, device).Objects += v.InuseObjects
-	case kindHost:
+	case KindHost:
 		c.of(p, device).PinnedBytes += v.InuseBytes
 	default:
 		c.use(at, v.AllocObjects)

@@ -61,7 +61,7 @@ func IsOutOfMemory(err string) bool {
 // RefusedOn is the device that a refusal was about, by the kind of memory: a thread pins memory of the host on a device,
 // and it takes no room there.
 func RefusedOn(kind string, device int32) int32 {
-	if kind == kindHost {
+	if kind == KindHost {
 		return UnknownDevice
 	}
 	return device

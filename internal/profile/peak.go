@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// kindHost is pinned memory of the host, which is not on the device of its row.
-const kindHost = "host"
+// KindHost is pinned memory of the host, which is not on the device of its row.
+const KindHost = "host"
 
 // Peak is the moment at which a process held the most on a device, or the most pinned
 // memory of the host in contexts of a device.
@@ -83,7 +83,7 @@ type peakKey struct {
 }
 
 func (r *Row) peakKey() peakKey {
-	return peakKey{r.Process.ID, r.Device, r.Layer(), r.Kind == kindHost}
+	return peakKey{r.Process.ID, r.Device, r.Layer(), r.Kind == KindHost}
 }
 
 type peak struct {
@@ -110,7 +110,7 @@ func (p *Peaks) Read(at time.Time, rows iter.Seq2[*PeakRow, *Row]) {
 	for known, row := range rows {
 		of := p.all[row.peakKey()]
 		if of == nil {
-			of = &peak{Peak: Peak{Process: row.Process, Device: row.Device, Layer: row.Layer(), IsHost: row.Kind == kindHost}}
+			of = &peak{Peak: Peak{Process: row.Process, Device: row.Device, Layer: row.Layer(), IsHost: row.Kind == KindHost}}
 			p.all[row.peakKey()] = of
 		}
 		of.sum += row.InuseBytes

@@ -3,6 +3,7 @@
 package ooms
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 
@@ -17,7 +18,9 @@ type Failure struct {
 	By  string
 	PID uint32
 	// Device is the CUDA ordinal of the GPU that it was for; profile.UnknownDevice: not known, or of the host's memory.
-	Device                     int32
+	Device int32
+	// IsHost: it was for pinned memory of the host, which takes no room on a GPU.
+	IsHost                     bool
 	RequestedBytes, InuseBytes uint64
 	// Pool is PyTorch's own account of its pool, where that refused.
 	Pool Pool
@@ -26,9 +29,21 @@ type Failure struct {
 // LacksMemory reports whether there was no memory for it.
 func (f *Failure) LacksMemory() bool { return profile.IsOutOfMemory(f.Error) }
 
+// IsOfGPU reports whether the driver had no more on the GPU, for the process or for PyTorch's pool, as far as is known:
+// neither a limit of the process's own, nor memory of the host.
+func (f *Failure) IsOfGPU() bool {
+	by := f.By
+	if f.API == profile.PoolAPI {
+		if by = f.Pool.By; f.Pool.Refused == "" {
+			return false
+		}
+	}
+	return !f.IsHost && profile.ErrorBy("", by) == ""
+}
+
 // Request says what was refused, and with which error, human-readable.
 func (f *Failure) Request() string {
-	return fmt.Sprintf("%s at %s: %s", profile.Request(f.API, capped(f.RequestedBytes), f.Device), f.Frame, profile.ErrorBy(f.Error, f.By))
+	return fmt.Sprintf("%s at %s: %s", profile.Request(f.API, capped(f.RequestedBytes), f.Device), cmp.Or(f.Frame, "code without a name"), profile.ErrorBy(f.Error, f.By))
 }
 
 // Held says what the process held at that moment, by line, and why that left no room, where that is known, human-readable.

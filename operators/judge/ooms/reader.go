@@ -3,6 +3,7 @@
 package ooms
 
 import (
+	"cmp"
 	"sync"
 
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
@@ -12,10 +13,11 @@ import (
 
 // Reader reads failures from the data source. It is safe for concurrent use.
 type Reader struct {
-	comm, api, reason, where, holders, by, kind datasource.FieldAccessor
-	pid, device, requested, inuse               datasource.FieldAccessor
-	allocated, reserved                         datasource.FieldAccessor
-	pieces, larger, apart, kept                 datasource.FieldAccessor
+	comm, api, reason, holders, by, kind datasource.FieldAccessor
+	where, frame                         datasource.FieldAccessor
+	pid, device, requested, inuse        datasource.FieldAccessor
+	allocated, reserved                  datasource.FieldAccessor
+	pieces, larger, apart, kept          datasource.FieldAccessor
 
 	mu      sync.Mutex
 	refused refusals
@@ -25,7 +27,7 @@ type Reader struct {
 func NewReader(ds datasource.DataSource) *Reader {
 	return &Reader{
 		comm: ds.GetField("proc.comm"), pid: ds.GetField("proc.pid"), api: ds.GetField("api"), reason: ds.GetField("error"),
-		where: ds.GetField("where"), holders: ds.GetField("holders"), by: ds.GetField("refused_by"), kind: ds.GetField("kind"),
+		where: ds.GetField("where"), frame: ds.GetField("frame"), holders: ds.GetField("holders"), by: ds.GetField("refused_by"), kind: ds.GetField("kind"),
 		device: ds.GetField("device"), requested: ds.GetField("requested_bytes"), inuse: ds.GetField("inuse_bytes"),
 		allocated: ds.GetField("pool_allocated_bytes"), reserved: ds.GetField("pool_reserved_bytes"), pieces: ds.GetField("pool_pieces_bytes"),
 		larger: ds.GetField("pool_larger_bytes"), apart: ds.GetField("pool_apart_bytes"), kept: ds.GetField("pool_kept_bytes"),
@@ -36,7 +38,7 @@ func NewReader(ds datasource.DataSource) *Reader {
 // Read returns the failure of an event. Events are read in their order: PyTorch's pool asks the driver before it refuses.
 func (r *Reader) Read(d datasource.Data) Failure {
 	f := Failure{
-		Comm: text(r.comm, d), API: text(r.api, d), Error: text(r.reason, d), Frame: text(r.where, d), Holders: text(r.holders, d), By: text(r.by, d),
+		Comm: text(r.comm, d), API: text(r.api, d), Error: text(r.reason, d), Frame: cmp.Or(text(r.where, d), text(r.frame, d)), Holders: text(r.holders, d), By: text(r.by, d),
 		Device: profile.UnknownDevice, RequestedBytes: number(r.requested, d), InuseBytes: number(r.inuse, d),
 		Pool: Pool{
 			AllocatedBytes: number(r.allocated, d), ReservedBytes: number(r.reserved, d),
@@ -50,8 +52,9 @@ func (r *Reader) Read(d datasource.Data) Failure {
 		f.PID, _ = r.pid.Uint32(d)
 	}
 	if r.device != nil {
+		kind := text(r.kind, d)
 		device, _ := r.device.Int32(d)
-		f.Device = profile.RefusedOn(text(r.kind, d), device)
+		f.Device, f.IsHost = profile.RefusedOn(kind, device), kind == profile.KindHost
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -96,9 +96,7 @@ func observe(ctx context.Context, cfg Config, pids []uint32, duration time.Durat
 		f.hasPython = f.hasPython || isPython(libraries)
 		hasNCCL = hasNCCL || hasCollectives(libraries)
 	}
-	if bytes := driverMemory(cfg, pids); bytes > 0 {
-		f.driver = bytes
-	}
+	f.counted(cfg)
 	runs := []engine.Run{
 		{Gadget: v.memory, Flags: slices.Concat(flagsOf(communicators.Name, "communicators", "auto"), flagsOf("oci", "annotate", readings(duration)), memory), Operators: []operators.DataOperator{
 			engine.Rows("allocs", f.allocs), engine.Rows(communicators.Source, f.buffers), engine.Rows("ooms", f.ooms), engine.Rows("drops", f.dropsOf(v.memory)), engine.Started(f.started)}},
@@ -121,9 +119,7 @@ func observe(ctx context.Context, cfg Config, pids []uint32, duration time.Durat
 	wait.Wait()
 	f.finish(time.Now(), ctx.Err() != nil, ends())
 	f.holders = holders()
-	if bytes := driverMemory(cfg, pids); bytes > 0 { // with what the watch saw them take
-		f.driver = bytes
-	}
+	f.counted(cfg) // with what the watch saw them take
 	if errs[0] != nil {
 		return nil, errs[0]
 	}
@@ -140,14 +136,18 @@ func readings(watch time.Duration) string {
 	return fmt.Sprintf("allocs:fetch-interval=%v", min(max(watch/40, 250*time.Millisecond), time.Second))
 }
 
-// driverMemory is the memory that the vendor's driver counts for the processes and their descendants;
-// 0 if it is unknown.
-func driverMemory(cfg Config, pids []uint32) (sum int64) {
-	used := memoryOf(cfg)
-	for _, pid := range family(cfg.ProcFS, pids...) {
+// counted reads the memory that the vendor's driver counts for the processes and their descendants, and for others. What it
+// counted for processes that have ended stays.
+func (f *facts) counted(cfg Config) {
+	used, watched := memoryOf(cfg), family(cfg.ProcFS, f.pids...)
+	sum := int64(0)
+	for _, pid := range watched {
 		sum += int64(used[pid])
 	}
-	return sum
+	if sum > 0 {
+		f.driver = sum
+	}
+	f.refused.others = neighbours(cfg, used, watched)
 }
 
 // silent discards the messages of runs that the user did not start by name: what they find is in

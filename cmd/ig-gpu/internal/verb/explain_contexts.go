@@ -59,7 +59,7 @@ func composeContexts(p *page, f *facts, ids string) {
 		made = append(made, fmt.Sprintf("on GPU %d by %s", c.Device, f.makers(c)))
 	}
 	text := fmt.Sprintf("CUDA contexts that were made during the watch:\n%s", strings.Join(made, "\n"))
-	if rest := f.driver - f.peaks.onGPUs(); f.driver >= 0 && rest > 0 {
+	if rest := f.driver - f.peaks.onGPUs(); f.driver >= 0 && rest > 0 && !f.isOver() {
 		text += fmt.Sprintf("\nNVIDIA's driver counts %s that no row explains, at most %s for each of them.", profile.FormatBytes(rest), profile.FormatBytes(rest/objects))
 	}
 	p.say("ig-gpu run "+f.vendor.memory+" --pid "+ids+" -o none,allocs:columns --fields allocs:proc.pid,kind,device,inuse_objects,where", "%s", text)

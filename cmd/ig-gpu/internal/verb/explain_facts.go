@@ -32,9 +32,8 @@ type facts struct {
 	windows [2]int            // readings in the second and in the last third
 	places  map[string]*place // memory by frame
 	peaks   peakFacts
-	read    int                 // how often the memory's rows were read
-	refused []refusal           // there was no memory
-	barred  []refusal           // for another reason
+	read    int // how often the memory's rows were read
+	refused refusals
 	waits   map[string]*waiting // calls by frame
 	idle    []string
 	verdict []string
@@ -60,9 +59,6 @@ type place struct {
 	rounding, apart uint64    // of tensors, with --waste: by rounding, and unused in segments they keep
 	isTensor        bool
 }
-
-// refusal is an allocation that failed.
-type refusal struct{ frame, api, error, holders, by string }
 
 // waiting is a line that calls the driver.
 type waiting struct {
@@ -185,19 +181,6 @@ func (f *facts) growth() (sum int64) {
 		}
 	}
 	return max(sum, 0)
-}
-
-func (f *facts) ooms(ds datasource.DataSource, rows []datasource.Data) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, row := range rows {
-		r := refusal{text(ds, row, "frame"), text(ds, row, "api"), text(ds, row, "error"), text(ds, row, "holders"), text(ds, row, "refused_by")}
-		if profile.IsOutOfMemory(r.error) {
-			f.refused = append(f.refused, r)
-		} else {
-			f.barred = append(f.barred, r)
-		}
-	}
 }
 
 // calls takes in a reading of all rows of calls, which count from attach on.

@@ -151,42 +151,6 @@ func composeMemory(p *page, f *facts, ids string) {
 	}
 }
 
-func composeRefused(p *page, f *facts, ids string) {
-	p.part = "Refused"
-	more := "ig-gpu run " + f.vendor.memory + " --pid " + ids + " -o ooms:json"
-	composeBarred(p, f, more)
-	if len(f.refused) == 0 {
-		p.say("", "No allocation was refused during the watch.")
-		return
-	}
-	last := f.refused[len(f.refused)-1]
-	text := fmt.Sprintf("An allocation was refused: %s at %s: %s.", last.api, frameOr(last.frame), profile.ErrorBy(last.error, last.by))
-	if n := len(f.refused); n > 1 {
-		text = fmt.Sprintf("%d allocations were refused; the last was %s at %s: %s.", n, last.api, frameOr(last.frame), profile.ErrorBy(last.error, last.by))
-	}
-	if last.holders != "" {
-		text += "\nHeld at that moment: " + last.holders
-	}
-	if f.isHeldFromBefore() {
-		text += "\nMost of what the process held then was allocated before the watch began, or other processes held it: the lines are unknown."
-	}
-	p.say(more, "%s", text)
-}
-
-// composeBarred is of allocations that failed for another reason than memory: of what the GPU, or the moment, does not allow.
-func composeBarred(p *page, f *facts, more string) {
-	n := len(f.barred)
-	if n == 0 {
-		return
-	}
-	last := f.barred[n-1]
-	text := "An allocation failed, though not for lack of memory:"
-	if n > 1 {
-		text = fmt.Sprintf("%d allocations failed, though not for lack of memory; the last was", n)
-	}
-	p.say(more, "%s %s at %s: %s.", text, last.api, frameOr(last.frame), profile.ErrorBy(last.error, last.by))
-}
-
 func composeTime(p *page, f *facts, ids string) {
 	p.part = "Time"
 	more := "ig-gpu record " + ids + " --what launches -o timeline.html"
@@ -244,6 +208,7 @@ func composeBlame(p *page, f *facts, ids string) {
 	p.part = "Look first at"
 	growers, holders := f.growers(false), f.ranked(false, inUse)
 	tensors, tensorGrowth := f.tensorGrowth()
+	last := f.refused.last()
 	made := slices.DeleteFunc(f.ranked(true, inUse), func(p *place) bool { return p.frame == stack.BeforeAttach })
 	switch {
 	case len(f.verdict) > 0:
@@ -256,10 +221,10 @@ func composeBlame(p *page, f *facts, ids string) {
 			text += " PyTorch's tensors do not grow: if its pool requested that memory, requests do not fit what they freed."
 		}
 		p.say("", "%s", text)
-	case len(f.refused) > 0 && f.isHeldFromBefore():
-		p.say("", "No line: an allocation was refused at %s, but the lines that hold the memory are unknown. Watch the process from its start.", frameOr(f.refused[len(f.refused)-1].frame))
-	case len(f.refused) > 0:
-		p.say("", "%s: its allocation was refused.", frameOr(f.refused[len(f.refused)-1].frame))
+	case last != nil && f.isHeldFromBefore(last):
+		p.say("", "No line: an allocation was refused at %s, but the lines that hold the memory are unknown. Watch the process from its start.", frameOr(last.Frame))
+	case last != nil:
+		p.say("", "%s: its allocation was refused.", frameOr(last.Frame))
 	case len(made) > 0:
 		p.say("", "%s: tensors that it made hold most (%s)%s.", frameOr(made[0].frame), profile.FormatBytes(inUse(made[0])), f.unlessUnknown(", and do not grow"))
 	case len(holders) > 0:
@@ -267,15 +232,6 @@ func composeBlame(p *page, f *facts, ids string) {
 	default:
 		p.say("", "No line: nothing that the watch saw holds memory.")
 	}
-}
-
-// isHeldFromBefore reports whether most memory was allocated before the watch, when the last allocation was refused, as far
-// as that is known: the line that was refused is not to blame then.
-func (f *facts) isHeldFromBefore() bool {
-	if f.driver >= 0 {
-		return f.peaks.onGPUs() < f.driver/2
-	}
-	return f.refused[len(f.refused)-1].holders == ""
 }
 
 // unlessUnknown is the text if growth is known, and else that it is not.
@@ -295,9 +251,9 @@ func (f *facts) pace(grown int64) string {
 
 func composeUnknown(p *page, f *facts, ids string) {
 	p.part = "Unknown"
-	held := f.peaks.onGPUs()
 	if f.driver >= 0 {
-		if rest := f.driver - held; rest > 0 {
+		// What was counted of a process that has ended is from before the watch, and gone.
+		if rest := f.driver - f.peaks.onGPUs(); rest > 0 && !f.isOver() {
 			p.say("", "%s counts %s for the process; the line that holds %s of it is unknown: that was allocated before the watch began, or is what the runtime itself needs.",
 				f.vendor.driver, profile.FormatBytes(f.driver), profile.FormatBytes(rest))
 		}

@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
-	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/stack"
@@ -106,46 +104,4 @@ func TestNoNameInAnExplanationDrivesATerminal(t *testing.T) {
 	var text strings.Builder
 	require.NoError(t, writeSentences(&text, []sentence{{Part: "Memory", Text: "\x1b]52;c;ZXZpbA==\a\x1b[2Jpython3[7] held the most:\n1 B by f (a.py:1)"}}, false))
 	require.Equal(t, "Memory\n  - \ufffd]52;c;ZXZpbA==\ufffd\ufffd[2Jpython3[7] held the most:\n    1 B by f (a.py:1)\n", text.String())
-}
-
-// TestTheLineThatIsRefusedIsNotBlamedForMemoryFromBefore the watch.
-func TestTheLineThatIsRefusedIsNotBlamedForMemoryFromBefore(t *testing.T) {
-	explain := func(holders string, driver int64) string {
-		f := newFacts([]uint32{7}, 10*time.Second)
-		f.read, f.driver = 2, driver
-		f.refused = []refusal{{"next_batch (serve.py:30)", "cuMemAlloc_v2", "CUDA_ERROR_OUT_OF_MEMORY", holders, "driver"}}
-		var text strings.Builder
-		require.NoError(t, writeSentences(&text, compose(f), false))
-		return text.String()
-	}
-	for _, text := range []string{explain("", -1), explain("1.00 MiB f (a.py:1)", 80<<30)} {
-		require.Contains(t, text, "Most of what the process held then was allocated before the watch began, or other processes held it")
-		require.Contains(t, text, "No line: an allocation was refused at next_batch (serve.py:30), but the lines that hold the memory are unknown.")
-	}
-	require.Contains(t, explain("9.00 GiB f (a.py:1)", -1), "next_batch (serve.py:30): its allocation was refused.")
-}
-
-// TestALineIsNotBlamedForWhatTheGPUDoesNotSupport: NCCL and XLA ask for what few GPUs have, and then without it.
-func TestALineIsNotBlamedForWhatTheGPUDoesNotSupport(t *testing.T) {
-	f := newFacts([]uint32{7}, 10*time.Second)
-	f.read = 2
-	ds, err := datasource.New(datasource.TypeSingle, "ooms")
-	require.NoError(t, err)
-	values := map[string]string{"frame": "init (nccl.py:5)", "api": "cuMemCreate", "error": "CUDA_ERROR_NOT_PERMITTED", "refused_by": "driver"}
-	fields := map[string]datasource.FieldAccessor{}
-	for name := range values {
-		fields[name], err = ds.AddField(name, api.Kind_String)
-		require.NoError(t, err)
-	}
-	p, err := ds.NewPacketSingle()
-	require.NoError(t, err)
-	for name, value := range values {
-		require.NoError(t, fields[name].PutString(p, value))
-	}
-	f.ooms(ds, []datasource.Data{p})
-	var text strings.Builder
-	require.NoError(t, writeSentences(&text, compose(f), false))
-	require.Contains(t, text.String(), "An allocation failed, though not for lack of memory: cuMemCreate at init (nccl.py:5): CUDA_ERROR_NOT_PERMITTED.")
-	require.Contains(t, text.String(), "No allocation was refused during the watch.")
-	require.NotContains(t, text.String(), "init (nccl.py:5): its allocation was refused")
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/help"
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/targets"
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/internal/machine"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/judge/ooms"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/send/nvml"
 )
 
@@ -325,7 +326,8 @@ func TestAPageHasEverySentenceWithItsFigure(t *testing.T) {
 	f.places["load"] = &place{frame: "load (serve.py:10)", low: [2]uint64{4 << 30, 4 << 30}, now: 4 << 30, taken: 4 << 30}
 	f.places["cache"] = &place{frame: "cache (serve.py:20)", low: [2]uint64{26 << 20, 286 << 20}, now: 286 << 20, taken: 286 << 20}
 	f.places["tensor"] = &place{frame: "embed (model.py:5)", low: [2]uint64{1 << 30, 1 << 30}, now: 1 << 30, isTensor: true}
-	f.refused = []refusal{{"grow (serve.py:30)", "cuMemAlloc_v2", "CUDA_ERROR_OUT_OF_MEMORY", "4.00 GiB load (serve.py:10)", "libvgpu.so"}}
+	f.refused.all = []ooms.Failure{{Frame: "grow (serve.py:30)", API: "cuMemAlloc_v2", Error: "CUDA_ERROR_OUT_OF_MEMORY", Device: 3, RequestedBytes: 2 << 30,
+		Holders: "4.00 GiB load (serve.py:10)", InuseBytes: 4 << 30, By: "libvgpu.so"}}
 	f.waits["run"] = &waiting{frame: "run (serve.py:40)", launches: 1000, waitNS: 2e9, waits: 3}
 	f.drops["cuda_alloc"] = map[string]uint64{"stacks_full": 3, "inflight_full": 0}
 	f.driver = 8 << 30
@@ -333,7 +335,8 @@ func TestAPageHasEverySentenceWithItsFigure(t *testing.T) {
 	require.NoError(t, writeSentences(&out, compose(f), false))
 	for _, want := range []string{
 		"4.28 GiB is held", "4.00 GiB (93.5 %) by load (serve.py:10)", "It grew by 260 MiB",
-		"An allocation was refused: cuMemAlloc_v2 at grow (serve.py:30): CUDA_ERROR_OUT_OF_MEMORY by libvgpu.so, not by the driver.",
+		"An allocation was refused: cuMemAlloc_v2 of 2.00 GiB on GPU 3 at grow (serve.py:30): CUDA_ERROR_OUT_OF_MEMORY by libvgpu.so, not by the driver.\n" +
+			"    It held 4.00 GiB on that GPU of what was allocated after ig-gpu attached: 4.00 GiB load (serve.py:10).\n",
 		"1000 kernels and graphs were launched, 100 per second", "Threads waited for the GPU for 2s",
 		"cache (serve.py:20): it holds 260 MiB more than 3s ago", "driver counts 8.00 GiB", "3 calls whose stack did not fit in the table: their numbers are under [unknown], and in every total [stacks_full]",
 		"PyTorch's tensors hold 1.00 GiB", "more: ig-gpu record 7 -o memory.html",

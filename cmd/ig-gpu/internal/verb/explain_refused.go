@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package verb
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
+
+	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/targets"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/judge/ooms"
+)
+
+// refusals are allocations that failed during the watch, in their order.
+type refusals struct {
+	reader *ooms.Reader
+	all    []ooms.Failure // there was no memory
+	barred []ooms.Failure // for another reason
+	others []neighbour    // when the watch ended
+}
+
+// neighbour is a process that is not watched, and what the vendor's driver counts for it.
+type neighbour struct {
+	pid     uint32
+	command string
+	bytes   int64 // on all GPUs
+}
+
+func (f *facts) ooms(ds datasource.DataSource, rows []datasource.Data) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.refused.reader == nil {
+		f.refused.reader = ooms.NewReader(ds)
+	}
+	for _, row := range rows {
+		if failed := f.refused.reader.Read(row); failed.LacksMemory() {
+			f.refused.all = append(f.refused.all, failed)
+		} else {
+			f.refused.barred = append(f.refused.barred, failed)
+		}
+	}
+}
+
+// neighbours are the processes that hold GPU memory and are not watched, the largest first.
+func neighbours(cfg Config, used map[uint32]uint64, watched []uint32) (all []neighbour) {
+	for pid, bytes := range used {
+		if bytes > 0 && !slices.Contains(watched, pid) {
+			all = append(all, neighbour{pid, targets.Command(cfg.ProcFS, pid), int64(bytes)})
+		}
+	}
+	slices.SortFunc(all, func(a, b neighbour) int {
+		return cmp.Or(-cmp.Compare(a.bytes, b.bytes), cmp.Compare(a.pid, b.pid))
+	})
+	return all
+}
+
+// last is the last allocation for which there was no memory; nil: there was enough.
+func (r *refusals) last() *ooms.Failure {
+	if len(r.all) == 0 {
+		return nil
+	}
+	return &r.all[len(r.all)-1]
+}
+
+// isHeldFromBefore reports whether most of what the process held at a refusal was allocated before the watch, as far as that
+// is known: the line that was refused is not to blame then. Memory without a row when the watch ends is from before, or is the
+// runtime's; of a process that has ended, all that the driver counted when the watch began.
+func (f *facts) isHeldFromBefore(r *ooms.Failure) bool {
+	inRows := int64(r.InuseBytes)
+	switch {
+	case r.API == profile.PoolAPI && r.Pool.AllocatedBytes > 0:
+		return inRows < int64(r.Pool.AllocatedBytes/2)
+	case r.API != profile.PoolAPI && !r.IsHost && f.driver >= 0:
+		return inRows < f.driver-f.peaks.onGPUs()
+	}
+	return r.Holders == ""
+}
+
+// request says what was refused, and to which process where there are several.
+func (f *facts) request(r *ooms.Failure) string {
+	if len(f.pids)+len(f.children()) > 1 {
+		return fmt.Sprintf("%s[%d] %s", r.Comm, r.PID, r.Request())
+	}
+	return r.Request()
+}
+
+func composeRefused(p *page, f *facts, ids string) {
+	p.part = "Refused"
+	more := "ig-gpu run " + f.vendor.memory + " --pid " + ids + " -o ooms:json"
+	composeBarred(p, f, more)
+	last := f.refused.last()
+	if last == nil {
+		p.say("", "No allocation was refused during the watch.")
+		return
+	}
+	text := fmt.Sprintf("An allocation was refused: %s.", f.request(last))
+	if n := len(f.refused.all); n > 1 {
+		text = fmt.Sprintf("%d allocations were refused; the last was %s.", n, f.request(last))
+	}
+	text += "\n" + sentenceCase(last.Held()) + "."
+	if f.isHeldFromBefore(last) {
+		text += "\nMost of what the process held then was allocated before the watch began, or other processes held it: the lines are unknown."
+	}
+	if last.IsOfGPU() {
+		text += f.neighboursText()
+	}
+	p.say(more, "%s", text)
+}
+
+// neighboursText names other processes that hold GPU memory: where a GPU is shared, one of them may be why it is full.
+func (f *facts) neighboursText() string {
+	all := f.refused.others
+	if len(all) == 0 {
+		return ""
+	}
+	var sum int64
+	for _, n := range all {
+		sum += n.bytes
+	}
+	text := fmt.Sprintf("\nWhen the watch ended, other processes held %s, on all GPUs:", profile.FormatBytes(sum))
+	for _, n := range all[:min(len(all), named)] {
+		text += fmt.Sprintf("\n%s by %d %s", profile.FormatBytes(n.bytes), n.pid, brief(n.command, 60))
+	}
+	if rest := len(all) - named; rest > 0 {
+		text += fmt.Sprintf("\nand %d more", rest)
+	}
+	return text
+}
+
+// composeBarred is of allocations that failed for another reason than memory: of what the GPU, or the moment, does not allow.
+func composeBarred(p *page, f *facts, more string) {
+	n := len(f.refused.barred)
+	if n == 0 {
+		return
+	}
+	text := "An allocation failed, though not for lack of memory:"
+	if n > 1 {
+		text = fmt.Sprintf("%d allocations failed, though not for lack of memory; the last was", n)
+	}
+	p.say(more, "%s %s.", text, f.request(&f.refused.barred[n-1]))
+}

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package verb
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/judge/ooms"
+)
+
+const fromBefore = "Most of what the process held then was allocated before the watch began, or other processes held it"
+
+// refusedBy is a refusal of the driver, which held so many bytes by so many lines.
+func refusedBy(holders string, bytes uint64) ooms.Failure {
+	return ooms.Failure{
+		Comm: "python3", PID: 7, Frame: "next_batch (serve.py:30)", API: "cuMemAlloc_v2", Error: "CUDA_ERROR_OUT_OF_MEMORY", By: "driver",
+		Holders: holders, InuseBytes: bytes, RequestedBytes: 2 << 30, Device: 0,
+	}
+}
+
+// watched are the facts of a process whose driver counts so many bytes.
+func watched(driver int64, refused ...ooms.Failure) *facts {
+	f := newFacts([]uint32{7}, 10*time.Second)
+	f.commands, f.read, f.driver, f.refused.all = []string{"python3 serve.py"}, 2, driver, refused
+	return f
+}
+
+// holds adds a row that is held when the watch ends.
+func (f *facts) holds(device int32, bytes int64) {
+	if f.peaks.rows == nil {
+		f.peaks.rows = map[profile.RowID]*peakRow{}
+	}
+	id := profile.RowID{Process: 1, Kind: "device", Device: device}
+	f.peaks.rows[id] = &peakRow{row: profile.Row{Process: profile.Process{ID: 1, PID: 7}, Kind: "device", Device: device, Values: profile.Values{InuseBytes: bytes}}}
+}
+
+// TestTheLineThatIsRefusedIsNotBlamedForMemoryFromBefore the watch.
+func TestTheLineThatIsRefusedIsNotBlamedForMemoryFromBefore(t *testing.T) {
+	const blamed, notBlamed = "next_batch (serve.py:30): its allocation was refused.",
+		"No line: an allocation was refused at next_batch (serve.py:30), but the lines that hold the memory are unknown."
+	for _, f := range []*facts{watched(-1, refusedBy("", 0)), watched(80<<30, refusedBy("1.00 MiB f (a.py:1)", 1<<20))} {
+		text := explained(t, f)
+		require.Contains(t, text, fromBefore)
+		require.Contains(t, text, notBlamed)
+	}
+	require.Contains(t, explained(t, watched(-1, refusedBy("9.00 GiB f (a.py:1)", 9<<30))), blamed)
+
+	freed := watched(500<<20, refusedBy("60.0 GiB f (a.py:1)", 60<<30)) // it caught the error
+	require.Contains(t, explained(t, freed), blamed)
+	many := watched(8*71<<30, refusedBy("70.0 GiB f (a.py:1)", 70<<30)) // on each of its GPUs
+	for device := range int32(8) {
+		many.holds(device, 70<<30)
+	}
+	require.Contains(t, explained(t, many), blamed)
+	require.NotContains(t, explained(t, many), fromBefore)
+
+	tensors := refusedBy("1.00 GiB f (a.py:1)", 1<<30)
+	tensors.API, tensors.Pool = profile.PoolAPI, ooms.Pool{AllocatedBytes: 78 << 30, ReservedBytes: 79 << 30, Refused: "cuMemAlloc_v2"}
+	require.Contains(t, explained(t, watched(80<<30, tensors)), notBlamed)
+	tensors.InuseBytes = 77 << 30
+	require.Contains(t, explained(t, watched(80<<30, tensors)), blamed)
+}
+
+// TestAProcessThatDiesOfARefusalHeldWhatItHeld: when the watch ends its rows hold nothing, and the driver counts nothing for it.
+func TestAProcessThatDiesOfARefusalHeldWhatItHeld(t *testing.T) {
+	f := watched(500<<20, refusedBy("60.0 GiB load (serve.py:9)", 60<<30)) // the context, when the watch began
+	f.finish(f.began.Add(10*time.Second), false, map[uint32]time.Time{7: f.began.Add(2 * time.Second)})
+	text := explained(t, f)
+	require.Contains(t, text, "It held 60.0 GiB on that GPU of what was allocated after ig-gpu attached: 60.0 GiB load (serve.py:9).\n")
+	require.Contains(t, text, "next_batch (serve.py:30): its allocation was refused.")
+	require.NotContains(t, text, fromBefore)
+	require.NotContains(t, text, "Watch the process from its start")
+	require.NotContains(t, text, "counts 500 MiB", "it is gone")
+}
+
+// TestARefusalSaysWhatIsNeededToJudgeIt: its size, its GPU, and why PyTorch's pool had no room.
+func TestARefusalSaysWhatIsNeededToJudgeIt(t *testing.T) {
+	r := refusedBy("40.0 GiB f (a.py:1)", 40<<30)
+	r.API, r.Device = profile.PoolAPI, 3
+	r.Pool = ooms.Pool{AllocatedBytes: 40 << 30, ReservedBytes: 79 << 30, Refused: "cuMemAlloc_v2", By: "driver", Unused: ooms.Unused{PiecesBytes: 39 << 30}}
+	f := watched(-1, r)
+	text := explained(t, f)
+	require.Contains(t, text, "An allocation was refused: torch of 2.00 GiB on GPU 3 at next_batch (serve.py:30): CUDA_ERROR_OUT_OF_MEMORY.\n"+
+		"    It held 40.0 GiB on that GPU: 40.0 GiB f (a.py:1); PyTorch's pool uses 40.0 GiB of its 79.0 GiB: 39.0 GiB are in pieces that are too small (fragmentation;")
+	f.pids = append(f.pids, 8)
+	require.Contains(t, explained(t, f), "An allocation was refused: python3[7] torch of 2.00 GiB")
+}
+
+// TestOtherProcessesOnTheGPUsAreNamed where one is full: it may be time-sliced.
+func TestOtherProcessesOnTheGPUsAreNamed(t *testing.T) {
+	root := t.TempDir()
+	for pid, command := range map[string]string{"11": "python3\x00other.py\x00", "12": "python3\x00small.py\x00"} {
+		require.NoError(t, os.MkdirAll(filepath.Join(root, pid), 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(root, pid, "cmdline"), []byte(command), 0o600))
+	}
+	require.NoError(t, os.MkdirAll(filepath.Join(root, "13"), 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(root, "13", "comm"), []byte("worker\n"), 0o600))
+	used := map[uint32]uint64{7: 1 << 30, 11: 60 << 30, 12: 3 << 20, 13: 2 << 20, 14: 1 << 20, 15: 0}
+	f := watched(1<<30, refusedBy("1.00 GiB f (a.py:1)", 1<<30))
+	f.refused.others = neighbours(Config{ProcFS: root}, used, []uint32{7})
+	text := explained(t, f)
+	require.Contains(t, text, "    When the watch ended, other processes held 60.0 GiB, on all GPUs:\n    60.0 GiB by 11 python3 other.py\n"+
+		"    3.00 MiB by 12 python3 small.py\n    2.00 MiB by 13 [worker]\n    and 1 more\n")
+
+	f.refused.all[0].By = "libvgpu.so"
+	require.NotContains(t, explained(t, f), "other processes held 60.0 GiB", "it is the process's own limit")
+	f.refused.all[0].By, f.refused.all[0].IsHost = "driver", true
+	require.NotContains(t, explained(t, f), "other processes held 60.0 GiB")
+	f.refused.all[0] = ooms.Failure{API: profile.PoolAPI, Error: "CUDA_ERROR_OUT_OF_MEMORY", By: "torch"}
+	require.NotContains(t, explained(t, f), "other processes held 60.0 GiB", "the pool has a limit")
+}
+
+// TestALineIsNotBlamedForWhatTheGPUDoesNotSupport: NCCL and XLA ask for what few GPUs have, and then without it.
+func TestALineIsNotBlamedForWhatTheGPUDoesNotSupport(t *testing.T) {
+	f := newFacts([]uint32{7}, 10*time.Second)
+	f.read = 2
+	ds, err := datasource.New(datasource.TypeSingle, "ooms")
+	require.NoError(t, err)
+	values := map[string]string{"frame": "init (nccl.py:5)", "api": "cuMemCreate", "error": "CUDA_ERROR_NOT_PERMITTED", "refused_by": "driver"}
+	fields := map[string]datasource.FieldAccessor{}
+	for name := range values {
+		fields[name], err = ds.AddField(name, api.Kind_String)
+		require.NoError(t, err)
+	}
+	p, err := ds.NewPacketSingle()
+	require.NoError(t, err)
+	for name, value := range values {
+		require.NoError(t, fields[name].PutString(p, value))
+	}
+	f.ooms(ds, []datasource.Data{p})
+	var text strings.Builder
+	require.NoError(t, writeSentences(&text, compose(f), false))
+	require.Contains(t, text.String(), "An allocation failed, though not for lack of memory: cuMemCreate at init (nccl.py:5): CUDA_ERROR_NOT_PERMITTED.")
+	require.Contains(t, text.String(), "No allocation was refused during the watch.")
+	require.NotContains(t, text.String(), "init (nccl.py:5): its allocation was refused")
+}
