@@ -17,6 +17,8 @@ type Failure struct {
 	// By is the data source's refused_by.
 	By  string
 	PID uint32
+	// At is its time in nanoseconds, on the clock of the data source.
+	At uint64
 	// Device is the CUDA ordinal of the GPU that it was for; profile.UnknownDevice: not known, or of the host's memory.
 	Device int32
 	// IsHost: it was for pinned memory of the host, which takes no room on a GPU.

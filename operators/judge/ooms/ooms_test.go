@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -170,28 +171,56 @@ func TestOfFailuresBehindEachOtherTheFirstKnowsWhy(t *testing.T) {
 	require.NotContains(t, l.Lines()[0], "are kept in segments")
 }
 
+// asked is who refused, and what, on the way to a refusal of the pool.
+type asked struct{ api, by string }
+
 func TestWhatTheDriverRefusedBeforeIsOfTheSameProcess(t *testing.T) {
 	r := refusals{}
-	before := func(pid uint32, api, by string) refusal {
-		return r.before(Failure{PID: pid, API: api, By: by, Error: "CUDA_ERROR_OUT_OF_MEMORY"})
+	refuse := func(f Failure) asked {
+		if before := r.before(&f); before != nil {
+			return asked{before.API, before.By}
+		}
+		return asked{}
+	}
+	before := func(pid uint32, api, by string) asked {
+		return refuse(Failure{PID: pid, API: api, By: by, Error: "CUDA_ERROR_OUT_OF_MEMORY"})
 	}
 	require.Empty(t, before(1, "cuMemCreate", "driver"))
 	require.Empty(t, before(2, "torch", "torch"))
 	require.Empty(t, before(2, "cuMemAlloc_v2", "libvgpu.so"))
-	require.Equal(t, refusal{"cuMemCreate", "driver"}, before(1, "torch", "torch"))
+	require.Equal(t, asked{"cuMemCreate", "driver"}, before(1, "torch", "torch"))
 	require.Empty(t, before(1, "torch", "torch"), "that was of the failure before")
-	require.Equal(t, refusal{"cuMemAlloc_v2", "libvgpu.so"}, before(2, "torch", "torch"))
+	require.Equal(t, asked{"cuMemAlloc_v2", "libvgpu.so"}, before(2, "torch", "torch"))
 
-	r.before(Failure{PID: 1, API: "cuMemCreate", By: "driver", Error: "CUDA_ERROR_NOT_PERMITTED"})
+	refuse(Failure{PID: 1, API: "cuMemCreate", By: "driver", Error: "CUDA_ERROR_NOT_PERMITTED"})
 	require.Empty(t, before(1, "torch", "torch"), "a GPU that lacks a feature does not lack memory")
 	require.Empty(t, before(1, "cuMemAlloc_v2", "driver"))
-	r.before(Failure{PID: 1, API: "cuMemCreate", By: "driver", Error: "CUDA_ERROR_NOT_PERMITTED"})
-	require.Equal(t, refusal{"cuMemAlloc_v2", "driver"}, before(1, "torch", "torch"))
+	refuse(Failure{PID: 1, API: "cuMemCreate", By: "driver", Error: "CUDA_ERROR_NOT_PERMITTED"})
+	require.Equal(t, asked{"cuMemAlloc_v2", "driver"}, before(1, "torch", "torch"))
 
 	for pid := range uint32(3 * maxGroups) {
 		before(pid, "cuMemAlloc_v2", "driver")
 	}
 	require.LessOrEqual(t, len(r), maxGroups)
+}
+
+// What the pool got at its next try has nothing to do with a limit of its own that it reaches later, or on another GPU.
+func TestWhatTheDriverRefusedBeforeIsOfTheSameRequest(t *testing.T) {
+	r := refusals{}
+	refuse := func(api string, device int32, at time.Duration) bool {
+		return r.before(&Failure{PID: 1, API: api, Device: device, At: uint64(at), Error: "CUDA_ERROR_OUT_OF_MEMORY"}) != nil
+	}
+	require.False(t, refuse("cuMemAlloc_v2", 0, time.Hour))
+	require.False(t, refuse("torch", 1, time.Hour), "another GPU")
+	require.True(t, refuse("torch", 0, time.Hour+time.Second))
+	require.False(t, refuse("cuMemAlloc_v2", 0, 2*time.Hour))
+	require.False(t, refuse("torch", 0, 3*time.Hour), "the pool had got its memory")
+	require.False(t, refuse("cuMemAlloc_v2", profile.UnknownDevice, 4*time.Hour))
+	require.True(t, refuse("torch", 0, 4*time.Hour), "the context was made before attach")
+
+	pinned := Failure{PID: 1, API: "cuMemAllocHost_v2", Device: profile.UnknownDevice, IsHost: true, Error: "CUDA_ERROR_OUT_OF_MEMORY"}
+	require.Nil(t, r.before(&pinned))
+	require.False(t, refuse("torch", 0, 0), "the pool asks for no memory of the host")
 }
 
 // Programs find out what a GPU supports by allocations that fail, and after a kernel's error all of them do.

@@ -15,7 +15,7 @@ import (
 type Reader struct {
 	comm, api, reason, holders, by, kind datasource.FieldAccessor
 	where, frame                         datasource.FieldAccessor
-	pid, device, requested, inuse        datasource.FieldAccessor
+	pid, device, requested, inuse, at    datasource.FieldAccessor
 	allocated, reserved                  datasource.FieldAccessor
 	pieces, larger, apart, kept          datasource.FieldAccessor
 
@@ -28,7 +28,7 @@ func NewReader(ds datasource.DataSource) *Reader {
 	return &Reader{
 		comm: ds.GetField("proc.comm"), pid: ds.GetField("proc.pid"), api: ds.GetField("api"), reason: ds.GetField("error"),
 		where: ds.GetField("where"), frame: ds.GetField("frame"), holders: ds.GetField("holders"), by: ds.GetField("refused_by"), kind: ds.GetField("kind"),
-		device: ds.GetField("device"), requested: ds.GetField("requested_bytes"), inuse: ds.GetField("inuse_bytes"),
+		device: ds.GetField("device"), requested: ds.GetField("requested_bytes"), inuse: ds.GetField("inuse_bytes"), at: ds.GetField("timestamp_raw"),
 		allocated: ds.GetField("pool_allocated_bytes"), reserved: ds.GetField("pool_reserved_bytes"), pieces: ds.GetField("pool_pieces_bytes"),
 		larger: ds.GetField("pool_larger_bytes"), apart: ds.GetField("pool_apart_bytes"), kept: ds.GetField("pool_kept_bytes"),
 		refused: refusals{},
@@ -39,7 +39,7 @@ func NewReader(ds datasource.DataSource) *Reader {
 func (r *Reader) Read(d datasource.Data) Failure {
 	f := Failure{
 		Comm: text(r.comm, d), API: text(r.api, d), Error: text(r.reason, d), Frame: cmp.Or(text(r.where, d), text(r.frame, d)), Holders: text(r.holders, d), By: text(r.by, d),
-		Device: profile.UnknownDevice, RequestedBytes: number(r.requested, d), InuseBytes: number(r.inuse, d),
+		Device: profile.UnknownDevice, RequestedBytes: number(r.requested, d), InuseBytes: number(r.inuse, d), At: number(r.at, d),
 		Pool: Pool{
 			AllocatedBytes: number(r.allocated, d), ReservedBytes: number(r.reserved, d),
 			Unused: Unused{
@@ -58,8 +58,9 @@ func (r *Reader) Read(d datasource.Data) Failure {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	before := r.refused.before(f)
-	f.Pool.Refused, f.Pool.By = before.api, before.by
+	if before := r.refused.before(&f); before != nil {
+		f.Pool.Refused, f.Pool.By = before.API, before.By
+	}
 	return f
 }
 

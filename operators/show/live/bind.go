@@ -154,6 +154,10 @@ func (i *instance) bindOOMs(ds datasource.DataSource) error {
 		f := from.Read(d)
 		m := message{kind: "refusal", of: fmt.Sprint(f.PID), key: "oom ", style: screen.Red, counted: true}
 		m.text = fmt.Sprintf("out of memory: %s[%d] was refused %s; %s", f.Comm, f.PID, f.Request(), f.Held())
+		if f.API != profile.PoolAPI && !f.IsHost && i.screen.hasPool(f.PID) {
+			m.kind, m.key, m.style = "retry", "retry ", screen.Yellow
+			m.text = fmt.Sprintf("the driver refused %s[%d] %s; if PyTorch's pool asked, it returns its cache and asks again", f.Comm, f.PID, f.Request())
+		}
 		if !f.LacksMemory() {
 			m.kind, m.key, m.style = "failure", "failed ", screen.Yellow
 			m.text = fmt.Sprintf("allocation failed: %s[%d] %s", f.Comm, f.PID, f.Request())

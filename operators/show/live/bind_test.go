@@ -50,6 +50,11 @@ func TestAKernelsNameIsKeptInItsRow(t *testing.T) {
 
 // shownOOM shows an event of the data source `ooms` and returns its text.
 func shownOOM(t *testing.T, requested uint64, reason string) (*instance, string) {
+	return shownOOMOf(t, "cuMemAlloc_v2", requested, reason)
+}
+
+// shownOOMOf shows one of process 7; pools are the processes that have one of PyTorch's.
+func shownOOMOf(t *testing.T, call string, requested uint64, reason string, pools ...pool) (*instance, string) {
 	ds, err := datasource.New(datasource.TypeSingle, "ooms")
 	require.NoError(t, err)
 	bytes, err := ds.AddField("requested_bytes", api.Kind_Uint64)
@@ -60,11 +65,18 @@ func shownOOM(t *testing.T, requested uint64, reason string) (*instance, string)
 	require.NoError(t, err)
 	c := newTerminal()
 	c.elsewhere = true
+	calls, err := ds.AddField("api", api.Kind_String)
+	require.NoError(t, err)
+	pid, err := ds.AddField("proc.pid", api.Kind_Uint32)
+	require.NoError(t, err)
 	i := &instance{screen: NewScreen(ScreenConfig{Console: c, Title: "cuda_alloc"})}
+	i.screen.pools(pools)
 	require.NoError(t, i.bindOOMs(ds))
 	p, err := ds.NewPacketSingle()
 	require.NoError(t, err)
 	require.NoError(t, device.PutInt32(p, 3))
+	require.NoError(t, calls.PutString(p, call))
+	require.NoError(t, pid.PutUint32(p, 7))
 	require.NoError(t, bytes.PutUint64(p, requested))
 	require.NoError(t, name.PutString(p, reason))
 	require.NoError(t, ds.EmitAndRelease(p))
@@ -88,4 +100,18 @@ func TestOnlyALackOfMemoryIsRed(t *testing.T) {
 	require.NotContains(t, text, "out of memory")
 	require.NotContains(t, text, "it held")
 	require.Equal(t, screen.Yellow, i.screen.messages.all[0].style)
+}
+
+// TestWhatPyTorchMayRecoverFromIsNotRed: its pool returns its cache and asks again, and reports it where that was in vain.
+func TestWhatPyTorchMayRecoverFromIsNotRed(t *testing.T) {
+	i, text := shownOOMOf(t, "cuMemAlloc_v2", 1<<20, "CUDA_ERROR_OUT_OF_MEMORY", pool{pid: 7})
+	require.Contains(t, text, "the driver refused [7] cuMemAlloc_v2 of 1.00 MiB on GPU 3 at ")
+	require.Contains(t, text, "; if PyTorch's pool asked, it returns its cache and asks again")
+	require.NotContains(t, text, "out of memory: ")
+	require.Equal(t, screen.Yellow, i.screen.messages.all[0].style)
+	i, text = shownOOMOf(t, "torch", 1<<20, "CUDA_ERROR_OUT_OF_MEMORY", pool{pid: 7})
+	require.Contains(t, text, "out of memory: [7] was refused torch of 1.00 MiB on GPU 3")
+	require.Equal(t, screen.Red, i.screen.messages.all[0].style)
+	_, text = shownOOMOf(t, "cuMemAlloc_v2", 1<<20, "CUDA_ERROR_OUT_OF_MEMORY", pool{pid: 8})
+	require.Contains(t, text, "out of memory: [7] ", "another process has the pool")
 }

@@ -164,6 +164,13 @@ func (s *Screen) pools(all []pool) {
 	s.poolList = all
 }
 
+// hasPool reports whether PyTorch's pool of a process was seen.
+func (s *Screen) hasPool(pid uint32) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.ContainsFunc(s.poolList, func(p pool) bool { return p.pid == int64(pid) })
+}
+
 func (s *Screen) communicators(all []profile.CommunicatorMemory) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

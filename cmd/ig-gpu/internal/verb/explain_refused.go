@@ -5,6 +5,7 @@ package verb
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
@@ -57,12 +58,52 @@ func neighbours(cfg Config, used map[uint32]uint64, watched []uint32) (all []nei
 	return all
 }
 
-// last is the last allocation for which there was no memory; nil: there was enough.
-func (r *refusals) last() *ooms.Failure {
-	if len(r.all) == 0 {
+// outcomes separates allocations for which there was no memory from refusals of the driver after which PyTorch's pool was not
+// out of memory: it returns its cache then, and asks again. Refusals of the driver that led to one of the pool are part of that.
+func (f *facts) outcomes() (failed, recovered []*ooms.Failure) {
+	pools := map[uint32]map[int32]*ooms.Failure{} // by process and device, the pool's next refusal
+	hasTensors := f.withTensors()
+	for n := range slices.Backward(f.refused.all) {
+		r := &f.refused.all[n]
+		next := pools[r.PID]
+		switch {
+		case r.API == profile.PoolAPI:
+			if next == nil {
+				next = map[int32]*ooms.Failure{}
+				pools[r.PID] = next
+			}
+			next[r.Device] = r
+			failed = append(failed, r)
+		case slices.ContainsFunc(slices.Collect(maps.Values(next)), r.Leads):
+		case !r.IsHost && hasTensors[r.PID]:
+			recovered = append(recovered, r)
+		default:
+			failed = append(failed, r)
+		}
+	}
+	slices.Reverse(failed)
+	slices.Reverse(recovered)
+	return failed, recovered
+}
+
+// withTensors are the processes that held tensors when the rows were last read: they live, and have a pool.
+func (f *facts) withTensors() map[uint32]bool {
+	found := map[uint32]bool{}
+	for _, known := range f.peaks.rows {
+		if r := &known.row; r.Kind == profile.KindTensor && r.InuseBytes > 0 {
+			found[r.Process.PID] = true
+		}
+	}
+	return found
+}
+
+// lastRefused is the last allocation for which there was no memory; nil: there was enough.
+func (f *facts) lastRefused() *ooms.Failure {
+	failed, _ := f.outcomes()
+	if len(failed) == 0 {
 		return nil
 	}
-	return &r.all[len(r.all)-1]
+	return failed[len(failed)-1]
 }
 
 // isHeldFromBefore reports whether most of what the process held at a refusal was allocated before the watch, as far as that
@@ -91,13 +132,17 @@ func composeRefused(p *page, f *facts, ids string) {
 	p.part = "Refused"
 	more := "ig-gpu run " + f.vendor.memory + " --pid " + ids + " -o ooms:json"
 	composeBarred(p, f, more)
-	last := f.refused.last()
-	if last == nil {
-		p.say("", "No allocation was refused during the watch.")
+	failed, recovered := f.outcomes()
+	composeRecovered(p, f, recovered, more)
+	if len(failed) == 0 {
+		if len(recovered) == 0 {
+			p.say("", "No allocation was refused during the watch.")
+		}
 		return
 	}
+	last := failed[len(failed)-1]
 	text := fmt.Sprintf("An allocation was refused: %s.", f.request(last))
-	if n := len(f.refused.all); n > 1 {
+	if n := len(failed); n > 1 {
 		text = fmt.Sprintf("%d allocations were refused; the last was %s.", n, f.request(last))
 	}
 	text += "\n" + sentenceCase(last.Held()) + "."
@@ -108,6 +153,20 @@ func composeRefused(p *page, f *facts, ids string) {
 		text += f.neighboursText()
 	}
 	p.say(more, "%s", text)
+}
+
+// composeRecovered is of refusals that a program does not see.
+func composeRecovered(p *page, f *facts, recovered []*ooms.Failure, more string) {
+	n := len(recovered)
+	if n == 0 {
+		return
+	}
+	times := ""
+	if n > 1 {
+		times = fmt.Sprintf(" %d times, the last time", n)
+	}
+	p.say(more, "The driver refused%s %s.\nPyTorch's pool was not out of memory after that: it returns its cache to the driver and asks again, which takes time. "+
+		"If another library asked, such as NCCL, it got nothing.", times, f.request(recovered[n-1]))
 }
 
 // neighboursText names other processes that hold GPU memory: where a GPU is shared, one of them may be why it is full.

@@ -95,6 +95,46 @@ func TestARefusalSaysWhatIsNeededToJudgeIt(t *testing.T) {
 	require.Contains(t, explained(t, f), "An allocation was refused: python3[7] torch of 2.00 GiB")
 }
 
+// TestARefusalThatPyTorchRecoversFromIsNotOutOfMemory: its pool returns its cache, and asks the driver again.
+func TestARefusalThatPyTorchRecoversFromIsNotOutOfMemory(t *testing.T) {
+	at := func(r ooms.Failure, at time.Duration) ooms.Failure {
+		r.At = uint64(at)
+		return r
+	}
+	driver := refusedBy("40.0 GiB f (a.py:1)", 40<<30)
+	pool := driver
+	pool.API, pool.By = profile.PoolAPI, "torch"
+	pool.Pool = ooms.Pool{AllocatedBytes: 41 << 30, ReservedBytes: 79 << 30, Refused: "cuMemAlloc_v2"}
+	withTensors := func(refused ...ooms.Failure) *facts {
+		f := watched(80<<30, refused...)
+		f.peaks.rows = map[profile.RowID]*peakRow{{Process: 1}: {row: profile.Row{
+			Process: profile.Process{ID: 1, PID: 7}, Kind: profile.KindTensor, Values: profile.Values{InuseBytes: 30 << 30},
+		}}}
+		f.places["tensor"] = &place{frame: "embed (model.py:5)", now: 30 << 30, isTensor: true}
+		return f
+	}
+	text := explained(t, withTensors(at(driver, time.Second), at(driver, 2*time.Second)))
+	require.Contains(t, text, "The driver refused 2 times, the last time cuMemAlloc_v2 of 2.00 GiB on GPU 0 at next_batch (serve.py:30): CUDA_ERROR_OUT_OF_MEMORY.\n"+
+		"    PyTorch's pool was not out of memory after that: ")
+	require.Contains(t, text, "embed (model.py:5): tensors that it made hold most (30.0 GiB)")
+	require.NotContains(t, text, "refused: ")
+	require.NotContains(t, text, "No allocation was refused")
+
+	text = explained(t, withTensors(at(driver, time.Second), at(driver, time.Second), at(pool, 2*time.Second)))
+	require.Contains(t, text, "An allocation was refused: torch of 2.00 GiB on GPU 0", "it is one")
+	require.NotContains(t, text, "The driver refused")
+	text = explained(t, withTensors(at(driver, time.Second), at(pool, time.Hour)))
+	require.Contains(t, text, "An allocation was refused: torch of 2.00 GiB on GPU 0")
+	require.Contains(t, text, "The driver refused cuMemAlloc_v2 of 2.00 GiB on GPU 0", "of another request")
+
+	ended := withTensors(at(driver, time.Second))
+	ended.peaks.rows = nil
+	require.Contains(t, explained(t, ended), "An allocation was refused: cuMemAlloc_v2 of 2.00 GiB")
+	pinned := driver
+	pinned.IsHost = true
+	require.Contains(t, explained(t, withTensors(pinned)), "An allocation was refused: cuMemAlloc_v2", "the pool has no memory of the host")
+}
+
 // TestOtherProcessesOnTheGPUsAreNamed where one is full: it may be time-sliced.
 func TestOtherProcessesOnTheGPUsAreNamed(t *testing.T) {
 	root := t.TempDir()

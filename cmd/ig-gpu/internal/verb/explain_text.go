@@ -208,7 +208,7 @@ func composeBlame(p *page, f *facts, ids string) {
 	p.part = "Look first at"
 	growers, holders := f.growers(false), f.ranked(false, inUse)
 	tensors, tensorGrowth := f.tensorGrowth()
-	last := f.refused.last()
+	last := f.lastRefused()
 	made := slices.DeleteFunc(f.ranked(true, inUse), func(p *place) bool { return p.frame == stack.BeforeAttach })
 	switch {
 	case len(f.verdict) > 0:
