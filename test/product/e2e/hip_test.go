@@ -70,7 +70,7 @@ func TestMemoryOfHIPIsShownByLineAndDevice(t *testing.T) {
 			require.Equal(t, "hipMalloc", r.ooms[0].API)
 			require.Equal(t, "hipErrorOutOfMemory", r.ooms[0].Error)
 			require.EqualValues(t, 1<<44, r.ooms[0].RequestedBytes)
-			require.EqualValues(t, 7*mib, r.ooms[0].InuseBytes)
+			require.EqualValues(t, (1+4)*mib, r.ooms[0].InuseBytes, "what is on its device, or may be")
 		})
 	}
 }

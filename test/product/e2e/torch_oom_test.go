@@ -36,7 +36,7 @@ func TestAnOOMOfThePoolReportsFragmentation(t *testing.T) {
 	require.Zero(t, event.PoolKeptBytes+event.PoolApartBytes)
 	code, _ := r.interrupt()
 	require.Zero(t, code, r.errors())
-	require.Regexp(t, `torch of 64\.0 MiB at next_batch .*fragments\.py:\d+\).*PyTorch's pool uses .* in pieces that are too small \(fragmentation`, r.errors())
+	require.Regexp(t, `torch of 64\.0 MiB on GPU 0 at next_batch .*fragments\.py:\d+\).*PyTorch's pool uses .* in pieces that are too small \(fragmentation`, r.errors())
 	t.Log(r.errors())
 }
 
@@ -63,8 +63,8 @@ func TestAnOOMWithExpandableSegmentsDoesNotProposeThem(t *testing.T) {
 	code, _ := r.interrupt()
 	require.Zero(t, code, r.errors())
 	require.Empty(t, r.lost())
-	require.Regexp(t, `cuMemCreate of 20\.0 MiB at next_batch`, r.errors())
-	require.Regexp(t, `torch of 64\.0 MiB at next_batch .* in pieces that are too small, though expandable segments are on`, r.errors())
+	require.Regexp(t, `cuMemCreate of 20\.0 MiB on GPU 0 at next_batch`, r.errors())
+	require.Regexp(t, `torch of 64\.0 MiB on GPU 0 at next_batch .* in pieces that are too small, though expandable segments are on`, r.errors())
 	require.NotContains(t, r.errors(), "are made for that")
 	t.Log(r.errors())
 }

@@ -71,7 +71,7 @@ func TestARefusalNamesTheLibraryInFrontOfTheDriver(t *testing.T) {
 			code, _ := r.interrupt()
 			require.Zero(t, code)
 			require.Empty(t, r.lost())
-			require.Contains(t, r.errors(), "CUDA_ERROR_OUT_OF_MEMORY by libvgpu.so, not by the driver; it held 40.0 MiB on that GPU of what was allocated after ig-gpu attached")
+			require.Contains(t, r.errors(), "CUDA_ERROR_OUT_OF_MEMORY by libvgpu.so, not by the driver; it held 40.0 MiB of what was allocated after ig-gpu attached")
 
 			_, lines := readLines(t, file)
 			require.Len(t, r.ooms, 3)
