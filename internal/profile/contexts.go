@@ -5,6 +5,7 @@ package profile
 import (
 	"cmp"
 	"slices"
+	"strings"
 )
 
 // KindContext is the kind of CUDA contexts. Their rows have objects and no bytes: the driver
@@ -52,6 +53,17 @@ func (c *Contexts) Calls(p Process, operation string, device int32, calls int64)
 	case "launch", "graph", "copy", "prefetch", "set":
 		c.use(contextKey{p.ID, device}, calls)
 	}
+}
+
+// IsWait reports whether a thread waits for the GPU in a call: in `wait`, and in a copy that returns when it, and the work
+// before it on its stream, is done. Both vendors document that of synchronous copies to the host, and AMD of
+// hipMemcpyWithStream, "akin to hipMemcpyAsync + hipStreamSynchronize", unless both ends are on devices. Other copies from
+// the host may return when the data is staged, and those whose direction only the driver knows may be between devices.
+func IsWait(operation, direction, api string) bool {
+	if operation != "copy" || strings.Contains(api, "Async") {
+		return operation == "wait"
+	}
+	return direction == "DtoH" || api == "hipMemcpyWithStream" && (direction == "HtoD" || direction == "HtoH")
 }
 
 func (c *Contexts) use(at contextKey, times int64) {

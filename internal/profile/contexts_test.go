@@ -39,3 +39,24 @@ func TestAContextIsIdleWhereAProcessDoesNothingElse(t *testing.T) {
 		require.Empty(t, c.Idle(), name)
 	}
 }
+
+func TestSynchronousCopiesToTheHostAreWaits(t *testing.T) {
+	for _, c := range []struct {
+		operation, direction, api string
+		want                      bool
+	}{
+		{"wait", "", "cuStreamSynchronize", true},
+		{"copy", "DtoH", "cuMemcpyDtoH_v2_ptds", true},
+		{"copy", "DtoH", "hipMemcpy", true},
+		{"copy", "DtoH", "cuMemcpyDtoHAsync_v2", false},
+		{"copy", "HtoD", "cuMemcpyHtoD_v2", false},
+		{"copy", "any", "cuMemcpy", false},
+		{"copy", "HtoD", "hipMemcpyWithStream", true},
+		{"copy", "HtoH", "hipMemcpyWithStream", true},
+		{"copy", "DtoD", "hipMemcpyWithStream", false},
+		{"captured", "DtoH", "cuMemcpyDtoHAsync_v2", false},
+		{"query", "", "cuStreamQuery", false},
+	} {
+		require.Equal(t, c.want, IsWait(c.operation, c.direction, c.api), c.api)
+	}
+}

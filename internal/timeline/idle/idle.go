@@ -9,6 +9,8 @@
 // been done long before the wait, and work that no thread waits for is unknown. Another
 // stream may have been busy meanwhile.
 //
+// A copy that returns when it is done is both: work, and a wait for its stream.
+//
 // A wait for an event does not count: more work may have been submitted after the event.
 // Failed calls submit nothing.
 package idle
@@ -162,7 +164,11 @@ func (g *Gaps) submit(key streamKey, c *weave.Call) {
 		}
 		s.recent = append(s.recent, gap{s.since, c.Start, g.meanwhile(s.since, c)})
 	}
-	s.since, s.submitted = 0, max(s.submitted, c.End)
+	before := s.submitted
+	s.since, s.submitted = 0, max(before, c.End)
+	if c.IsDone() && before <= c.Start {
+		s.since = c.End
+	}
 }
 
 // meanwhile returns where a thread was from a time to its call.

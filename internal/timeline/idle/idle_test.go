@@ -62,6 +62,37 @@ func TestAGapBelongsToWhatRanMeanwhile(t *testing.T) {
 	}, g.Top(5))
 }
 
+// PyTorch for ROCm waits in its copies to the host.
+func TestACopyThatIsDoneWhenItReturnsBeginsAGap(t *testing.T) {
+	copied := func(start, end uint64, function, direction string) *weave.Call {
+		return &weave.Call{Thread: me, Start: start, End: end, Kind: weave.Copy, Function: function, Direction: direction, Stream: 9}
+	}
+	for name, c := range map[string]struct {
+		calls []*weave.Call
+		want  uint64
+	}{
+		"to the host":           {[]*weave.Call{copied(120, 500, "hipMemcpyWithStream", "DtoH")}, 1000},
+		"from the host":         {[]*weave.Call{copied(120, 500, "hipMemcpyWithStream", "HtoD")}, 1000},
+		"to the host, of CUDA":  {[]*weave.Call{copied(120, 500, "cuMemcpyDtoH_v2_ptds", "DtoH")}, 1000},
+		"between two":           {[]*weave.Call{copied(120, 200, "hipMemcpyWithStream", "DtoH"), copied(300, 500, "hipMemcpyWithStream", "DtoH")}, 1100},
+		"between devices":       {[]*weave.Call{copied(120, 500, "hipMemcpyWithStream", "DtoD")}, 0},
+		"staged":                {[]*weave.Call{copied(120, 500, "cuMemcpyHtoD_v2_ptds", "HtoD")}, 0},
+		"queued":                {[]*weave.Call{copied(120, 500, "hipMemcpyAsync", "DtoH")}, 0},
+		"submitted meanwhile":   {[]*weave.Call{launch(130, 140, "f"), copied(120, 500, "hipMemcpyWithStream", "DtoH")}, 0},
+		"submitted until later": {[]*weave.Call{copied(120, 500, "hipMemcpyWithStream", "DtoH"), launch(499, 510, "f")}, 0},
+	} {
+		g := New()
+		g.Call(launch(100, 110, "f"))
+		for _, call := range c.calls {
+			g.Call(call)
+		}
+		g.Call(launch(1500, 1510, "f"))
+		g.End()
+		idle, _ := g.Total()
+		require.Equal(t, c.want, uint64(idle), name)
+	}
+}
+
 // TestUnknownTimeIsNotAGap: each of these calls leaves open whether the stream is idle.
 func TestUnknownTimeIsNotAGap(t *testing.T) {
 	event, failed := wait(120, 500), wait(120, 500)

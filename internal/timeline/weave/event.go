@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 )
 
 // Frame is a Python frame as the timeline shows it.
@@ -109,6 +111,11 @@ func (c *Call) Concerns(device Device) bool {
 
 // WaitsForEvent reports whether it is a wait for an event, and not for all of a stream.
 func (c *Call) WaitsForEvent() bool { return slices.Contains(eventWaits, c.Function) }
+
+// IsDone reports whether it is a copy that returns when it, and the work before it on its stream, is done.
+func (c *Call) IsDone() bool {
+	return c.Kind == Copy && profile.IsWait(string(Copy), c.Direction, c.Function)
+}
 
 // contextWaits wait for the current context or device; the streams of others are unknown.
 var (

@@ -16,6 +16,7 @@ import (
 type callFields struct {
 	processFields
 	row, device, operation, direction, kernel, status datasource.FieldAccessor
+	api                                               datasource.FieldAccessor // nil: of older gadgets
 	calls, bytes, nanoseconds, onDevice               datasource.FieldAccessor
 }
 
@@ -25,7 +26,7 @@ func bindCalls(ds datasource.DataSource) (callFields, error) {
 		return callFields{}, err
 	}
 	// The name was added by the operator kernels, or by the image's module.
-	f := callFields{processFields: process, kernel: ds.GetField("kernel"), onDevice: ds.GetField("device_ns")}
+	f := callFields{processFields: process, kernel: ds.GetField("kernel"), api: ds.GetField("api"), onDevice: ds.GetField("device_ns")}
 	for name, to := range map[string]*datasource.FieldAccessor{
 		"row": &f.row, "device": &f.device, "operation": &f.operation, "direction": &f.direction, "status": &f.status,
 		"calls": &f.calls, "bytes": &f.bytes, "host_ns": &f.nanoseconds,
@@ -68,6 +69,9 @@ func (f *callFields) Values(d datasource.Data) profile.Values {
 		v.Launches = v.Calls
 	case operation == "copy", operation == "prefetch":
 		v.CopiedBytes = value(f.bytes, d)
+		if profile.IsWait(operation, text(f.direction, d), text(f.api, d)) {
+			v.WaitNanoseconds = v.HostNanoseconds
+		}
 	}
 	return v
 }

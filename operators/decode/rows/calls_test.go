@@ -31,7 +31,7 @@ func TestCallsAreCountedByWhatTheyDid(t *testing.T) {
 		fields[name], err = ds.AddField(name, api.Kind_Int32)
 		require.NoError(t, err)
 	}
-	for _, name := range []string{"operation", "direction", "kernel", "labels"} {
+	for _, name := range []string{"operation", "direction", "kernel", "labels", "api"} {
 		fields[name], err = ds.AddField(name, api.Kind_String)
 		require.NoError(t, err)
 	}
@@ -41,19 +41,21 @@ func TestCallsAreCountedByWhatTheyDid(t *testing.T) {
 	require.Equal(t, profile.Calls, source.Subject)
 
 	for _, c := range []struct {
-		operation, direction string
-		status, device       int32
-		want                 profile.Values
+		operation, direction, api string
+		status, device            int32
+		want                      profile.Values
 	}{
-		{"launch", "", 0, 0, profile.Values{Calls: 3, Launches: 3, HostNanoseconds: 50}},
-		{"graph", "", 0, 1, profile.Values{Calls: 3, Launches: 3, HostNanoseconds: 50}},
-		{"launch", "", 700, 0, profile.Values{Calls: 3, HostNanoseconds: 50}},
-		{"captured", "", 0, 0, profile.Values{Calls: 3, HostNanoseconds: 50}},
-		{"copy", "HtoD", 0, profile.UnknownDevice, profile.Values{Calls: 3, CopiedBytes: 4096, HostNanoseconds: 50}},
-		{"set", "", 0, 7, profile.Values{Calls: 3, HostNanoseconds: 50}},
-		{"kernel", "", 0, 1, profile.Values{Kernels: 3, DeviceNanoseconds: 60}},
-		{"unseen", "", 0, 1, profile.Values{Kernels: 3, DeviceNanoseconds: 60}},
-		{"wait", "", 700, 0, profile.Values{Calls: 3, HostNanoseconds: 50, WaitNanoseconds: 50}},
+		{"launch", "", "", 0, 0, profile.Values{Calls: 3, Launches: 3, HostNanoseconds: 50}},
+		{"graph", "", "", 0, 1, profile.Values{Calls: 3, Launches: 3, HostNanoseconds: 50}},
+		{"launch", "", "", 700, 0, profile.Values{Calls: 3, HostNanoseconds: 50}},
+		{"captured", "", "", 0, 0, profile.Values{Calls: 3, HostNanoseconds: 50}},
+		{"copy", "HtoD", "cuMemcpyHtoD_v2", 0, profile.UnknownDevice, profile.Values{Calls: 3, CopiedBytes: 4096, HostNanoseconds: 50}},
+		{"copy", "HtoD", "hipMemcpyWithStream", 0, 1, profile.Values{Calls: 3, CopiedBytes: 4096, HostNanoseconds: 50, WaitNanoseconds: 50}},
+		{"copy", "HtoD", "hipMemcpyWithStream", 1, 1, profile.Values{Calls: 3, HostNanoseconds: 50}},
+		{"set", "", "", 0, 7, profile.Values{Calls: 3, HostNanoseconds: 50}},
+		{"kernel", "", "", 0, 1, profile.Values{Kernels: 3, DeviceNanoseconds: 60}},
+		{"unseen", "", "", 0, 1, profile.Values{Kernels: 3, DeviceNanoseconds: 60}},
+		{"wait", "", "", 700, 0, profile.Values{Calls: 3, HostNanoseconds: 50, WaitNanoseconds: 50}},
 	} {
 		packet, err := ds.NewPacketArray()
 		require.NoError(t, err)
@@ -65,6 +67,7 @@ func TestCallsAreCountedByWhatTheyDid(t *testing.T) {
 		require.NoError(t, fields["device"].PutInt32(d, c.device))
 		require.NoError(t, fields["operation"].PutString(d, c.operation))
 		require.NoError(t, fields["direction"].PutString(d, c.direction))
+		require.NoError(t, fields["api"].PutString(d, c.api))
 		require.EqualValues(t, 5, source.Version(d, 5))
 		require.NoError(t, fields["kernel"].PutString(d, "gemm"))
 		require.NotEqualValues(t, 5, source.Version(d, 5), "the name came later")

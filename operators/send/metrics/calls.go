@@ -36,7 +36,7 @@ func newCalls(meter metric.Meter) (*calls, error) {
 		return nil, err
 	}
 	c.waits, err = meter.Float64ObservableCounter("gpu.waits.time", metric.WithUnit("s"),
-		metric.WithDescription("Time that threads waited for a device, a stream or an event"))
+		metric.WithDescription("Time that threads waited for a device, a stream, an event or a synchronous copy"))
 	if err != nil {
 		return nil, err
 	}
@@ -77,7 +77,7 @@ func (c *calls) observe(o metric.Observer, all []Sample, l labels) {
 			return []attribute.KeyValue{attribute.String("direction", label.Valid(c.Direction))}
 		},
 		func(s Sums, with metric.ObserveOption) { o.ObserveInt64(c.copied, s.CallBytes, with) })
-	each(func(c Call) bool { return c.Operation == "wait" },
+	each(func(c Call) bool { return c.Operation == "wait" || c.Waits && c.Error == "" },
 		func(Call) []attribute.KeyValue { return nil },
 		func(s Sums, with metric.ObserveOption) {
 			o.ObserveFloat64(c.waits, time.Duration(s.CallNanoseconds).Seconds(), with)
@@ -94,6 +94,7 @@ func (c *calls) observe(o metric.Observer, all []Sample, l labels) {
 type callFields struct {
 	seriesFields
 	operation, direction, error, errorRaw datasource.FieldAccessor
+	api                                   datasource.FieldAccessor // nil: of older gadgets
 	calls, bytes, nanoseconds             datasource.FieldAccessor
 	onDevice                              datasource.FieldAccessor
 	stackID, row, spanID, born            datasource.FieldAccessor // nil: of totals
@@ -165,7 +166,7 @@ func bindCalls(ds datasource.DataSource) (callFields, error) {
 	f := callFields{
 		seriesFields: series,
 		operation:    ds.GetField("operation"), direction: ds.GetField("direction"),
-		error: ds.GetField("error"), errorRaw: ds.GetField("error_raw"),
+		api: ds.GetField("api"), error: ds.GetField("error"), errorRaw: ds.GetField("error_raw"),
 		calls: ds.GetField("calls"), bytes: ds.GetField("bytes"), nanoseconds: ds.GetField("host_ns"),
 		onDevice: ds.GetField("device_ns"),
 		stackID:  ds.GetField("stack_id"), row: ds.GetField("row"), spanID: ds.GetField("span_id"), born: ds.GetField("row_boot_ns"),
@@ -196,6 +197,7 @@ func (f *callFields) id(d datasource.Data, s Sample) profile.RowID {
 func (f *callFields) read(d datasource.Data) Sample {
 	s := Sample{Series: f.seriesFields.read(d)}
 	s.Call = Call{Operation: text(f.operation, d), Direction: text(f.direction, d)}
+	s.Call.Waits = s.Call.Operation == "copy" && profile.IsWait("copy", s.Call.Direction, text(f.api, d))
 	if code := number(f.errorRaw, d); code != 0 {
 		if s.Call.Error = text(f.error, d); s.Call.Error == "" {
 			s.Call.Error = fmt.Sprint(code)

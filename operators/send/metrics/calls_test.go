@@ -36,6 +36,8 @@ func TestScrapeHasTheCalls(t *testing.T) {
 		called(server, Call{Operation: "launch", Error: "CUDA_ERROR_INVALID_VALUE"}, 3, 0, 5),
 		called(server, Call{Operation: "graph"}, 4, 0, 9),
 		called(server, Call{Operation: "copy", Direction: "HtoD"}, 5, 4096, 50), called(server, Call{Operation: "copy", Direction: "DtoH"}, 6, 512, 60),
+		called(server, Call{Operation: "copy", Direction: "DtoH", Waits: true}, 1, 100, 500_000_000),
+		called(server, Call{Operation: "copy", Direction: "DtoH", Waits: true, Error: "CUDA_ERROR_INVALID_VALUE"}, 1, 100, 500_000_000),
 		called(server, Call{Operation: "copy", Direction: "DtoH", Error: "CUDA_ERROR_INVALID_VALUE"}, 1, 1<<40, 60),
 		called(server, Call{Operation: "set"}, 7, 1<<20, 70),
 		called(server, Call{Operation: "wait"}, 8, 0, 2_500_000_000), onDevice(1, called(server, Call{Operation: "wait"}, 2, 0, 1_000_000_000)),
@@ -49,15 +51,15 @@ func TestScrapeHasTheCalls(t *testing.T) {
 		`{` + on + `error_type="",` + of + `operation="launch",` + who:                         120,
 		`{` + on + `error_type="CUDA_ERROR_INVALID_VALUE",` + of + `operation="launch",` + who: 3,
 		`{` + on + `error_type="",` + of + `operation="graph",` + who:                          4,
-		`{` + on + `error_type="",` + of + `operation="copy",` + who:                           11,
-		`{` + on + `error_type="CUDA_ERROR_INVALID_VALUE",` + of + `operation="copy",` + who:   1,
+		`{` + on + `error_type="",` + of + `operation="copy",` + who:                           12,
+		`{` + on + `error_type="CUDA_ERROR_INVALID_VALUE",` + of + `operation="copy",` + who:   2,
 		`{` + on + `error_type="",` + of + `operation="set",` + who:                            7,
 		`{` + on + `error_type="",` + of + `operation="wait",` + who:                           8,
 		`{device="1",error_type="",` + of + `operation="wait",` + who:                          2,
 	}, having(got, "gpu_calls_total"))
 	require.Equal(t, map[string]float64{`{` + on + of + `operation="launch",` + who: 120, `{` + on + of + `operation="graph",` + who: 4}, having(got, "gpu_launches_total"))
-	require.Equal(t, map[string]float64{`{` + on + `direction="HtoD",` + of + who: 4096, `{` + on + `direction="DtoH",` + of + who: 512}, having(got, "gpu_copied_bytes_total"))
-	require.Equal(t, map[string]float64{`{` + on + of + who: 2.5, `{device="1",` + of + who: 1}, having(got, "gpu_waits_time_seconds_total"))
+	require.Equal(t, map[string]float64{`{` + on + `direction="HtoD",` + of + who: 4096, `{` + on + `direction="DtoH",` + of + who: 612}, having(got, "gpu_copied_bytes_total"))
+	require.Equal(t, map[string]float64{`{` + on + of + who: 3, `{device="1",` + of + who: 1}, having(got, "gpu_waits_time_seconds_total"))
 	require.Equal(t, map[string]float64{`{` + on + of + who: 42, `{device="1",` + of + who: 1}, having(got, "gpu_kernels_total"))
 	require.Equal(t, map[string]float64{`{` + on + of + who: 2, `{device="1",` + of + who: 0.001}, having(got, "gpu_kernels_time_seconds_total"))
 	require.Empty(t, having(got, "gpu_memory_"), "calls are no memory")

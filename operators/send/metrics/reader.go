@@ -241,6 +241,7 @@ func compareSamples(a, b Sample) int {
 		strings.Compare(a.Call.Operation, b.Call.Operation),
 		strings.Compare(a.Call.Direction, b.Call.Direction),
 		strings.Compare(a.Call.Error, b.Call.Error),
+		a.Call.rank()-b.Call.rank(),
 		strings.Compare(a.Vendor, b.Vendor),
 	)
 }

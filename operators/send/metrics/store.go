@@ -32,6 +32,16 @@ type Call struct {
 	Operation, Direction string
 	// Error is the driver's name of the error, "" for successful calls.
 	Error string
+	// Waits is set for a copy that waits for the GPU.
+	Waits bool
+}
+
+// rank orders copies that wait after the others.
+func (c Call) rank() int {
+	if c.Waits {
+		return 1
+	}
+	return 0
 }
 
 // Sums are a series' counters. PeakBytes is the highest in-use value of all reads, at

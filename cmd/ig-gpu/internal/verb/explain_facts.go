@@ -199,12 +199,14 @@ func (f *facts) calls(ds datasource.DataSource, rows []datasource.Data) {
 		calls, host := number(ds, row, "calls"), number(ds, row, "host_ns")
 		w.hostNS += host
 		f.called = append(f.called, deviceCalls{number(ds, row, "process"), text(ds, row, "operation"), signed(ds, row, "device"), int64(calls)})
-		switch text(ds, row, "operation") {
-		case "launch", "graph":
-			w.launches += calls
-		case "wait":
+		operation := text(ds, row, "operation")
+		if profile.IsWait(operation, text(ds, row, "direction"), text(ds, row, "api")) {
 			w.waits += calls
 			w.waitNS += host
+		}
+		switch operation {
+		case "launch", "graph":
+			w.launches += calls
 		case "copy":
 			w.copied += number(ds, row, "bytes")
 		}

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package verb
+
+import (
+	"testing"
+
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
+	"github.com/stretchr/testify/require"
+)
+
+// A loop that is blocked in loss.item(): one call on ROCm, which copies and waits.
+func TestExplainCountsCopiesThatWait(t *testing.T) {
+	ds, err := datasource.New(datasource.TypeArray, "calls")
+	require.NoError(t, err)
+	texts, numbers := map[string]datasource.FieldAccessor{}, map[string]datasource.FieldAccessor{}
+	for _, name := range []string{"user_frame", "operation", "direction", "api"} {
+		texts[name], err = ds.AddField(name, api.Kind_String)
+		require.NoError(t, err)
+	}
+	for _, name := range []string{"calls", "host_ns", "bytes"} {
+		numbers[name], err = ds.AddField(name, api.Kind_Uint64)
+		require.NoError(t, err)
+	}
+	packet, err := ds.NewPacketArray()
+	require.NoError(t, err)
+	row := packet.New()
+	for name, text := range map[string]string{"user_frame": "step (train.py:7)", "operation": "copy", "direction": "DtoH", "api": "hipMemcpyWithStream"} {
+		require.NoError(t, texts[name].PutString(row, text))
+	}
+	for name, n := range map[string]uint64{"calls": 3, "host_ns": 500, "bytes": 12} {
+		require.NoError(t, numbers[name].PutUint64(row, n))
+	}
+	f := newFacts([]uint32{7}, 0)
+	f.calls(ds, []datasource.Data{row})
+	require.Equal(t, &waiting{frame: "step (train.py:7)", hostNS: 500, waitNS: 500, waits: 3, copied: 12}, f.waits["step (train.py:7)"])
+}
