@@ -55,6 +55,7 @@ enum nccl_op {
 	CUDA_STREAM_AFTER, /* cuStreamWaitEvent; a: stream; b: event */
 	CUDA_CAPTURE,	   /* a: stream, whose work becomes a graph, until … */
 	CUDA_CAPTURED,
+	HIP_COPY_WAIT,	   /* a: stream, if the copy waits for it */
 	CUDA_CONTEXT_WAIT, /* cuCtxSynchronize; a: the context; 0: the current one */
 	CUDA_CONTEXT_CREATE, /* a: address of the context; b: device */
 	CUDA_CONTEXT_RETAIN, /* as CUDA_CONTEXT_CREATE, of a device's primary one */
@@ -134,6 +135,7 @@ enum nccl_op {
 #define RCCL_HIP_PROBED_APIS(X)                                         \
 	X(hipStreamSynchronize, CUDA_STREAM_WAIT, 0, NCCL_NO, 0)               \
 	X(hipStreamSynchronize_spt, CUDA_STREAM_WAIT, 0, NCCL_NO, 1)           \
+	X(hipMemcpyWithStream, HIP_COPY_WAIT, 4, NCCL_NO, 0)                   \
 	X(hipStreamQuery, CUDA_STREAM_QUERY, 0, NCCL_NO, 0)                    \
 	X(hipStreamQuery_spt, CUDA_STREAM_QUERY, 0, NCCL_NO, 1)                \
 	X(hipEventRecord, CUDA_EVENT_RECORD, 0, 1, 0)                          \

@@ -4,6 +4,8 @@
 
 #include "nccl/operations.h"
 
+#define HIP_DEVICE_TO_HOST 2 /* of hipMemcpyKind; 0: host to host, 1: host to device */
+
 /*
  * calls: follows a call of NCCL, or a wait in the driver, from its entry to its return.
  * Only the outermost call of a thread counts: calls that NCCL makes to its own exports,
@@ -71,6 +73,51 @@ static __always_inline void call_note(struct pt_regs *ctx, struct thread *t, __u
 		creating_begins(t, op == NCCL_SPLIT);
 }
 
+/*
+ * hipMemcpyWithStream waits for its stream if it copies bytes from or to the host: to, from, bytes,
+ * hipMemcpyKind, stream. Between devices, which hipMemcpyDefault may mean, it returns at once.
+ */
+static __always_inline bool hip_copy_waits(const struct nccl_arguments *args)
+{
+	return args->value[2] && (__u32)args->value[3] <= HIP_DEVICE_TO_HOST;
+}
+
+/* A call of the driver, whose arguments are in `call`: a wait, or what has to do with streams. */
+static __always_inline void driver_enter(struct thread *t, __u64 process,
+					 const struct nccl_api *api)
+{
+	__u32 tid = bpf_get_current_pid_tgid();
+	struct inflight *call = &t->call;
+	__s32 device;
+
+	switch (api->op) {
+	case CUDA_STREAM_WAIT:
+	case HIP_COPY_WAIT:
+	case CUDA_STREAM_QUERY:
+	case CUDA_STREAM_AFTER:
+		call->stream = nccl_stream_key(t, call->a, api->per_thread);
+		if (api->op == CUDA_STREAM_WAIT || api->op == HIP_COPY_WAIT)
+			stream_pending(process, call->stream, call->enter_boot_ns, tid);
+		break;
+	case CUDA_EVENT_RECORD:
+		call->stream = nccl_stream_key(t, call->b, api->per_thread);
+		break;
+	case CUDA_CAPTURE:
+		call->stream = nccl_stream_key(t, call->a, api->per_thread);
+		break;
+	case CUDA_CAPTURED: /* also if the capture has become invalid, which is an error */
+		stream_capture(t, nccl_stream_key(t, call->a, api->per_thread), 0);
+		break;
+	case CUDA_EVENT_WAIT:
+		event_pending(process, call->a, tid);
+		break;
+	case CUDA_CONTEXT_WAIT:
+		call->stream = call->a ?: context_current(t, &device);
+		context_pending(process, call->stream, call->enter_boot_ns, tid);
+		break;
+	}
+}
+
 /* Entry of API `id`. Runs in programs that may not sleep. */
 static __always_inline void nccl_enter(struct pt_regs *ctx, struct thread *t, __u32 id)
 {
@@ -78,8 +125,6 @@ static __always_inline void nccl_enter(struct pt_regs *ctx, struct thread *t, __
 	struct nccl_arguments args;
 	struct inflight *call;
 	__u64 sp = PT_REGS_SP(ctx), process;
-	__s32 device;
-	__u32 tid;
 
 	if (!api->op)
 		return;
@@ -101,6 +146,8 @@ static __always_inline void nccl_enter(struct pt_regs *ctx, struct thread *t, __
 	if (call->sp && sp < call->sp)
 		return; /* nested */
 	nccl_arguments(ctx, &args, nccl_is_operation(api->op));
+	if (api->op == HIP_COPY_WAIT && !hip_copy_waits(&args))
+		return;
 	if (call->sp) {
 		if (sp == call->sp && id == call->api && args.value[0] == call->first)
 			return; /* one file, probed through two paths */
@@ -124,32 +171,7 @@ static __always_inline void nccl_enter(struct pt_regs *ctx, struct thread *t, __
 	}
 	call->a = args.value[api->comm & 15];
 	call->b = args.value[api->count & 15];
-	tid = bpf_get_current_pid_tgid();
-	switch (api->op) {
-	case CUDA_STREAM_WAIT:
-	case CUDA_STREAM_QUERY:
-	case CUDA_STREAM_AFTER:
-		call->stream = nccl_stream_key(t, call->a, api->per_thread);
-		if (api->op == CUDA_STREAM_WAIT)
-			stream_pending(process, call->stream, call->enter_boot_ns, tid);
-		break;
-	case CUDA_EVENT_RECORD:
-		call->stream = nccl_stream_key(t, call->b, api->per_thread);
-		break;
-	case CUDA_CAPTURE:
-		call->stream = nccl_stream_key(t, call->a, api->per_thread);
-		break;
-	case CUDA_CAPTURED: /* also if the capture has become invalid, which is an error */
-		stream_capture(t, nccl_stream_key(t, call->a, api->per_thread), 0);
-		break;
-	case CUDA_EVENT_WAIT:
-		event_pending(process, call->a, tid);
-		break;
-	case CUDA_CONTEXT_WAIT:
-		call->stream = call->a ?: context_current(t, &device);
-		context_pending(process, call->stream, call->enter_boot_ns, tid);
-		break;
-	}
+	driver_enter(t, process, api);
 }
 
 #endif

@@ -193,6 +193,7 @@ static __always_inline void driver_returned(struct thread *t, __u32 op, bool may
 
 	switch (op) {
 	case CUDA_STREAM_WAIT:
+	case HIP_COPY_WAIT:
 	case CUDA_STREAM_QUERY:
 		stream_done(t->process, call->stream, call->enter_boot_ns);
 		break;

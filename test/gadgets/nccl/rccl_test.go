@@ -43,8 +43,20 @@ hip.hipStreamSynchronize(stream)
 assert rccl.ncclAllReduce(None, None, c_size_t(100), 7, 0, comm, stream) == 0
 print("issued", flush=True)
 sys.stdin.readline()
-hip.hipDeviceSynchronize()
+a, b = ctypes.create_string_buffer(8), ctypes.create_string_buffer(8)
+def copy(size, kind):
+    assert hip.hipMemcpyWithStream(a, b, c_size_t(size), kind, stream) == 0
+copy(8, 3) # between devices
+copy(8, 4) # which HIP derives from the addresses
+copy(0, 2)
+print("copied", flush=True)
+sys.stdin.readline()
+copy(8, 2)
 print("waited", flush=True)
+sys.stdin.readline()
+assert rccl.ncclAllReduce(None, None, c_size_t(100), 7, 0, comm, stream) == 0
+hip.hipDeviceSynchronize()
+print("synchronized", flush=True)
 sys.stdin.readline()
 `
 
@@ -66,8 +78,12 @@ func TestCallsOfRCCL(t *testing.T) {
 	require.EqualValues(t, []int32{0, 1, 1}, []int32{all[0].Rank, all[0].Size, all[0].Device})
 	require.EqualValues(t, []uint64{7, 6}, []uint64{all[0].Seq, all[0].DoneSeq}, "the last one was not waited for")
 	require.False(t, all[0].Late)
+	require.Equal(t, "copied", p.Request(""))
+	require.EqualValues(t, 6, tr.communicators()[0].DoneSeq, "these copies do not wait")
 	require.Equal(t, "waited", p.Request(""))
-	require.EqualValues(t, 7, tr.communicators()[0].DoneSeq)
+	require.EqualValues(t, 7, tr.communicators()[0].DoneSeq, "PyTorch waits in a copy to the host")
+	require.Equal(t, "synchronized", p.Request(""))
+	require.EqualValues(t, 8, tr.communicators()[0].DoneSeq)
 	calls, elements := map[string]int{}, map[string]uint64{}
 	for _, e := range tr.settled() {
 		if e.What == "issued" {
@@ -75,8 +91,8 @@ func TestCallsOfRCCL(t *testing.T) {
 			elements[e.Op] += e.Count
 		}
 	}
-	require.Equal(t, map[string]int{"AllReduce": 4, "AlltoAll": 3}, calls)
-	require.Equal(t, map[string]uint64{"AllReduce": 400, "AlltoAll": 20}, elements, "the counts of ncclAllToAllv are not read")
+	require.Equal(t, map[string]int{"AllReduce": 5, "AlltoAll": 3}, calls)
+	require.Equal(t, map[string]uint64{"AllReduce": 500, "AlltoAll": 20}, elements, "the counts of ncclAllToAllv are not read")
 	p.Say("")
 	p.Wait()
 	require.Empty(t, tr.drops())
