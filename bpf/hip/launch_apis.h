@@ -182,8 +182,13 @@
 
 #define CONTEXT_DEMAND_CALLS(X) X(hipGetDevice, CONTEXT_DEVICE, 0, CALL_NONE)
 
-/* Kernels that a process registers: eight of 32,000 each. */
-#define MAX_KERNEL_HANDLES 262144
+/*
+ * Kernels that processes register, 32,000 each: those of a torchrun with eight, which import PyTorch
+ * within a second, and as many of others; 72 bytes and a bucket of 16 each, 44 MiB. Others' kernels
+ * that are launched every two seconds stay, whatever one tenant registers.
+ */
+#define MAX_KERNEL_HANDLES 524288
+#define NEW_KERNEL_HANDLES (MAX_KERNEL_HANDLES / 2)
 
 /* Arguments on the stack that are read: hipMemset3D has seven. */
 #define MORE_ARGUMENTS 8

@@ -30,7 +30,9 @@
 #ifndef MAX_KERNEL_HANDLES
 #define MAX_KERNEL_HANDLES 65536
 #endif
+#ifndef NEW_KERNEL_HANDLES
 #define NEW_KERNEL_HANDLES (MAX_KERNEL_HANDLES / 4) /* of a tenant in a second */
+#endif
 
 struct kernel_name {
 	__u32 length; /* without its NUL */

@@ -84,3 +84,22 @@ launch(0x6000)
 	require.Equal(t, map[string]uint64{"handle 5000": 1, "_Z5firstv": 2, "_Z6secondv": 1}, g.launchedHIP())
 	require.Empty(t, g.Drops())
 }
+
+// TestAllKernelsThatATorchrunRegistersHaveNames: its processes, of one container, register those of all architectures when
+// they import PyTorch, within about a second.
+func TestAllKernelsThatATorchrunRegistersHaveNames(t *testing.T) {
+	lib := hipLibrary(t)
+	cmd := exec.Command("python3", "-c", hipPrelude+`
+print("ready", flush=True)
+sys.stdin.readline()
+call, name, none = getattr(hip, "__hipRegisterFunction"), c_char_p(b"_Z6kernelv"), None
+for handle in range(0x100000, 0x100000 + 16 * 256000, 16):
+    call(none, c_uint64(handle), name, name, 0, none, none, none, none, none)
+for n in range(0, 256000, 1000):
+    launch(0x100000 + 16 * n)
+`, lib)
+	var g *gadget
+	hold(t, cmd, func(string) { g = startHIP(t, lib, tracer.Options{}, nil) })
+	require.Equal(t, map[string]uint64{"_Z6kernelv": 256}, g.launchedHIP())
+	require.Empty(t, g.Drops())
+}
