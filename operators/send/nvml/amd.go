@@ -23,7 +23,7 @@ const maxSysFile = 64 << 10
 
 // AMD reads AMD's GPUs from sysfs, without a library: the memory of each process as the kernel's
 // driver counts it (class/kfd/kfd/proc/PID/vram_GPUID, since Linux 5.8), and of each GPU its size,
-// use and load (class/drm/renderDN/device). A process that KFD does not count on a GPU has what its
+// use and load (class/drm/renderDN/device). A process of which KFD counts no memory has what its
 // open files of the GPU have (fdinfo), which is that of graphics. It is safe for concurrent use.
 type AMD struct {
 	kfd, drm string
@@ -121,15 +121,16 @@ func on(all []ProcessMemory, d Device) (n int) {
 // Processes implements Library.
 func (a *AMD) Processes() []ProcessMemory { return slices.Concat(a.processes(a.devices())) }
 
-// processes returns those that compute, which KFD counts, and the others.
+// processes returns those that compute, which KFD counts, and the others. A file of 0 bytes is no use of a GPU: KFD
+// makes one for each GPU that the process may use (kfd_procfs_add_sysfs_files).
 func (a *AMD) processes(devices map[string]amdGPU) (compute, graphics []ProcessMemory) {
 	files, _ := filepath.Glob(filepath.Join(a.kfd, "proc/*/vram_*"))
 	for _, file := range files {
 		pid, err := strconv.ParseUint(filepath.Base(filepath.Dir(file)), 10, 31)
 		id := strings.TrimPrefix(filepath.Base(file), "vram_")
 		device, ok := devices[id]
-		bytes, known := number(file) // not, where the process has ended
-		if err != nil || !ok || !known {
+		bytes, _ := number(file) // none, where the process has ended
+		if err != nil || !ok || bytes == 0 {
 			continue
 		}
 		compute = append(compute, ProcessMemory{device.Device, uint32(pid), bytes})
@@ -137,20 +138,17 @@ func (a *AMD) processes(devices map[string]amdGPU) (compute, graphics []ProcessM
 	return compute, a.others(devices, compute)
 }
 
-// others returns the processes that KFD does not count.
+// others returns the processes that KFD does not count. One that computes opens all GPUs: what it has on those where KFD
+// counts none is mostly page tables.
 func (a *AMD) others(devices map[string]amdGPU, counted []ProcessMemory) (all []ProcessMemory) {
-	type place struct {
-		device Device
-		pid    uint32
-	}
-	known := map[place]bool{}
+	computes := map[uint32]bool{}
 	for _, p := range counted {
-		known[place{p.Device, p.PID}] = true
+		computes[p.PID] = true
 	}
 	sums := a.clients.memory()
 	for _, d := range devices {
 		for pid, bytes := range sums[d.pdev] {
-			if bytes > 0 && !known[place{d.Device, pid}] {
+			if bytes > 0 && !computes[pid] {
 				all = append(all, ProcessMemory{d.Device, pid, bytes})
 			}
 		}

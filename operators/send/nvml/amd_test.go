@@ -39,6 +39,9 @@ var amdFiles = map[string]string{
 	"class/kfd/kfd/proc/4711/vram_54321":              "1073741824\n",
 	"class/kfd/kfd/proc/4711/sdma_12345":              "7\n",
 	"class/kfd/kfd/proc/815/vram_12345":               "536870912\n",
+	"class/kfd/kfd/proc/815/vram_54321":               "0\n", // KFD has a file for each GPU that a process may use
+	"class/kfd/kfd/proc/816/vram_12345":               "0\n", // has only listed the devices
+	"class/kfd/kfd/proc/816/vram_54321":               "0\n",
 	"class/kfd/kfd/proc/9/vram_12345":                 "",
 	"class/kfd/kfd/proc/9/vram_777":                   "1\n", // of no GPU that is here
 	"class/kfd/kfd/proc/x/vram_12345":                 "1\n",

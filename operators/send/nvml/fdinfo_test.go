@@ -27,6 +27,7 @@ func amdClient(id int, vram string) string {
 // A process that draws has files of the GPU only; one that computes is counted by KFD.
 func TestProcessesThatKFDDoesNotCountAreReadFromTheirFiles(t *testing.T) {
 	files := map[string]string{"class/drm/renderD128/device/uevent": "DRIVER=amdgpu\nPCI_SLOT_NAME=0000:c1:00.0\n"}
+	files["class/drm/renderD129/device/uevent"] = "DRIVER=amdgpu\nPCI_SLOT_NAME=0000:c2:00.0\n"
 	for name, content := range amdFiles {
 		files[name] = content
 	}
@@ -48,6 +49,9 @@ func TestProcessesThatKFDDoesNotCountAreReadFromTheirFiles(t *testing.T) {
 	open(101, 3, "/dev/dri/renderD128", amdClient(7, "2048 KiB"))     // inherited
 	open(102, 3, "/dev/null", amdClient(9, "1 MiB"))                  // no GPU
 	open(4711, 9, "/dev/dri/renderD128", amdClient(10, "999999 KiB")) // KFD counts it
+	open(816, 3, "/dev/dri/renderD128", amdClient(12, "2048 MiB"))    // draws, and has listed the devices of KFD
+	// Computes on the first, and has page tables on the second.
+	open(815, 3, "/dev/dri/renderD129", strings.ReplaceAll(amdClient(13, "2 MiB"), "c1", "c2"))
 	open(103, 3, "/dev/dri/renderD129", strings.ReplaceAll(amdClient(11, "1 MiB"), "amdgpu", "i915"))
 	open(104, 3, "/dev/dri/renderD128", "drm-driver:\tamdgpu\n")
 	library, err := OpenAMD(sysfs(t, files), proc)
@@ -58,14 +62,14 @@ func TestProcessesThatKFDDoesNotCountAreReadFromTheirFiles(t *testing.T) {
 			got[p.PID] += p.Bytes
 		}
 	}
-	require.Equal(t, map[uint32]int64{100: 3 << 20, 4711: 3 << 30, 815: 512 << 20}, got)
+	require.Equal(t, map[uint32]int64{100: 3 << 20, 4711: 3 << 30, 815: 512 << 20, 816: 2 << 30}, got)
 	counts := map[string]float64{}
 	for _, p := range library.Read().Points {
-		if p.Metric == "gpu.processes" && p.Device.Index == 0 {
-			counts[p.Labels[0].Value.AsString()] = p.Value
+		if p.Metric == "gpu.processes" {
+			counts[fmt.Sprint(p.Labels[0].Value.AsString(), " ", p.Device.Index)] = p.Value
 		}
 	}
-	require.Equal(t, map[string]float64{"compute": 2, "graphics": 1}, counts)
+	require.Equal(t, map[string]float64{"compute 0": 2, "graphics 0": 2, "compute 1": 1, "graphics 1": 0}, counts)
 }
 
 // A container with thousands of files of GPUs leaves room to another one's.
