@@ -170,7 +170,7 @@ func counted(path string) func() map[uint32]int64 {
 
 // uuids identify the GPU in profiles.
 func uuids() (export.GPUs, error) {
-	u, err := nvml.NewUUIDs(func() (nvml.Library, error) { return nvml.Open("") }, func(text string) { log.Info(text) })
+	u, err := nvml.NewUUIDs(func() (nvml.Library, error) { return library("") }, func(text string) { log.Info(text) })
 	if err != nil {
 		return nil, err
 	}

@@ -19,7 +19,7 @@ const (
 	remember = 10 * time.Minute
 )
 
-// UUIDs finds the GPU that a process uses: the one on which the driver lists a context of
+// UUIDs finds the GPU that a process uses: the one on which the driver lists a context, or memory, of
 // it. CUDA's ordinals do not identify it, because each process has its own
 // (CUDA_VISIBLE_DEVICES, CUDA_DEVICE_ORDER). It is safe for concurrent use.
 type UUIDs struct {

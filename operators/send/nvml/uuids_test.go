@@ -61,6 +61,14 @@ func TestGPUIsTheOneWithAContext(t *testing.T) {
 	u.Close()
 }
 
+func TestGPUsOfAMDHaveTheirIDs(t *testing.T) {
+	u, err := NewUUIDs(func() (Library, error) { return OpenAMD(sysfs(t, amdFiles), t.TempDir()) }, nil)
+	require.NoError(t, err)
+	defer u.Close()
+	require.Equal(t, "8d9a6ff3b1c2e4f5", u.Of(profile.Process{ID: 1, PID: 815}), "it may use the second, and does not")
+	require.Empty(t, u.Of(profile.Process{ID: 2, PID: 4711}), "on both")
+}
+
 func TestNoGPUIsAnError(t *testing.T) {
 	_, err := NewUUIDs(func() (Library, error) { return nil, ErrAbsent }, nil)
 	require.ErrorIs(t, err, ErrAbsent)
