@@ -7,10 +7,11 @@
  * wait for it and name kernels, instead of those of the CUDA driver. Ops and columns are those
  * of launch/apis.h, which includes this file.
  *
- * Signatures: hip_runtime_api.h and hip_ext.h 6.4.3, and the reference for hipMemcpyBatchAsync,
- * hipLaunchKernelExC and hipDrvLaunchKernelEx, which came later. Functions that a version does not
- * export are not probed. Not here: hipLaunchByPtr, whose grid was the argument of an earlier call,
- * and hipMemcpy3DBatchAsync.
+ * Signatures: hip_runtime_api.h and hip_ext.h 6.4.3, and the reference for what came later:
+ * hipMemcpyBatchAsync, hipLaunchKernelExC and hipDrvLaunchKernelEx, hipMemPrefetchAsync_v2,
+ * hipMemsetD2D8 … 32 and hipModuleLoadFatBinary (7.1), hipLibrary… (7.2). Functions that a version
+ * does not export are not probed. Not here: hipLaunchByPtr, whose grid was the argument of an
+ * earlier call, hipMemcpy3DPeer, whose descriptor is a third one, and hipMemcpy3DBatchAsync.
  */
 
 /* The launch that is followed in windows if any is. */
@@ -99,6 +100,7 @@
 	X(hipMemcpy3DAsync, CALL_COPY_3D, COPY_SECOND, 0, 0, 1) \
 	X(hipMemcpy3DAsync_spt, CALL_COPY_3D, COPY_SECOND, CALL_PER_THREAD, 0, 1) \
 	X(hipMemPrefetchAsync, CALL_PREFETCH, 0, 0, 1, 3) \
+	X(hipMemPrefetchAsync_v2, CALL_PREFETCH, PREFETCH_LOCATION, 0, 1, 4) \
 	X(hipMemset, CALL_SET, 1, 0, 2, CALL_NONE) \
 	X(hipMemset_spt, CALL_SET, 1, CALL_PER_THREAD, 2, CALL_NONE) \
 	X(hipMemsetAsync, CALL_SET, 1, 0, 2, 3) \
@@ -109,6 +111,12 @@
 	X(hipMemsetD16Async, CALL_SET, 2, 0, 2, 3) \
 	X(hipMemsetD32, CALL_SET, 4, 0, 2, CALL_NONE) \
 	X(hipMemsetD32Async, CALL_SET, 4, 0, 2, 3) \
+	X(hipMemsetD2D8, CALL_SET_2D, 1, 0, 3, CALL_NONE) \
+	X(hipMemsetD2D8Async, CALL_SET_2D, 1, 0, 3, 5) \
+	X(hipMemsetD2D16, CALL_SET_2D, 2, 0, 3, CALL_NONE) \
+	X(hipMemsetD2D16Async, CALL_SET_2D, 2, 0, 3, 5) \
+	X(hipMemsetD2D32, CALL_SET_2D, 4, 0, 3, CALL_NONE) \
+	X(hipMemsetD2D32Async, CALL_SET_2D, 4, 0, 3, 5) \
 	X(hipMemset2D, CALL_SET_2D, 1, 0, 3, CALL_NONE) \
 	X(hipMemset2D_spt, CALL_SET_2D, 1, CALL_PER_THREAD, 3, CALL_NONE) \
 	X(hipMemset2DAsync, CALL_SET_2D, 1, 0, 3, 5) \
@@ -137,9 +145,14 @@
 	X(hipModuleLoad, CALL_LOAD, 0, 0, CALL_NONE, CALL_NONE) \
 	X(hipModuleLoadData, CALL_LOAD, 0, 0, CALL_NONE, CALL_NONE) \
 	X(hipModuleLoadDataEx, CALL_LOAD, 0, 0, CALL_NONE, CALL_NONE) \
+	X(hipModuleLoadFatBinary, CALL_LOAD, 0, 0, CALL_NONE, CALL_NONE) \
+	X(hipLibraryLoadData, CALL_LOAD, 0, 0, CALL_NONE, CALL_NONE) \
+	X(hipLibraryLoadFromFile, CALL_LOAD, 0, 0, CALL_NONE, CALL_NONE) \
 	X(hipLinkComplete, CALL_LOAD, 0, 0, CALL_NONE, CALL_NONE) \
 	X(hipModuleUnload, CALL_UNLOAD, 0, 0, CALL_NONE, CALL_NONE) \
+	X(hipLibraryUnload, CALL_UNLOAD, 0, 0, CALL_NONE, CALL_NONE) \
 	X(hipModuleGetFunction, CALL_NAME, 0, 0, 0, 2) \
+	X(hipLibraryGetKernel, CALL_NAME, 0, 0, 0, 2) \
 	X(hipStreamBeginCapture, CALL_CAPTURE, 0, 0, CALL_NONE, 0) \
 	X(hipStreamBeginCapture_spt, CALL_CAPTURE, 0, CALL_PER_THREAD, CALL_NONE, 0) \
 	X(hipStreamBeginCaptureToGraph, CALL_CAPTURE, 0, 0, 1, 0) \

@@ -4,7 +4,7 @@ import ctypes
 import os
 from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_ulonglong, c_void_p
 
-from __main__ import INJECTED, LaunchConfig, Worker
+from __main__ import INJECTED, LaunchConfig, Location, Worker
 
 HOST, DEVICE, ARRAY, UNIFIED = 1, 2, 10, 11
 KINDS = [0, 1, 2, 3, 4, 1024]
@@ -166,6 +166,7 @@ class HipWorker(Worker):
                                  (self.form("hipMemcpy" + name + "Async"), p, p, n, n, k, s),
                                  ("hipMemcpyToArray", p, n, n, p, n, k), (self.form("hipMemcpyFromArray"), p, p, n, n, n, k),
                                  ("hipMemPrefetchAsync", p, n, c_int(r.choice([-1, 0, 1])), s),
+                                 ("hipMemPrefetchAsync_v2", p, n, Location(r.randrange(1, 5), 0), c_uint(0), s),
                                  ("hipMemcpyBatchAsync", *self.batch(), None, s)]))
         elif kind == 4:
             name = r.choice(["ToArray", "FromArray"])
@@ -186,6 +187,7 @@ class HipWorker(Worker):
         bits = self.random.choice([8, 16, 32])
         box = PitchedPtr(4096, 512, 1, 1), c_int(0), Extent(n.value, h.value, 3)
         self.call(*self.random.choice([
+            ("hipMemsetD2D%d" % bits, p, n, c_uint(0), n, h), ("hipMemsetD2D%dAsync" % bits, p, n, c_uint(0), n, h, s),
             ("hipMemsetD%d" % bits, p, c_uint(0), n), ("hipMemsetD%dAsync" % bits, p, c_uint(0), n, s),
             (self.form("hipMemset"), p, c_int(0), n), (self.form("hipMemsetAsync"), p, c_int(0), n, s),
             (self.form("hipMemset2D"), p, n, c_int(0), n, h), (self.form("hipMemset2DAsync"), p, n, c_int(0), n, h, s),
@@ -251,10 +253,16 @@ class HipWorker(Worker):
 
     def modules(self):
         name, *args = self.random.choice([("hipModuleLoadDataEx", c_char_p(b"image"), c_uint(0), None, None),
-                                          ("hipModuleLoad", c_char_p(b"file"))])
+                                          ("hipModuleLoad", c_char_p(b"file")), ("hipModuleLoadFatBinary", c_char_p(b"image"))])
         module = self.make(name, *args)
         f = self.make("hipModuleGetFunction", module, c_char_p(b"short_lived_%d" % self.random.randrange(50)))
         self.call("hipModuleLaunchKernel", f, *map(c_uint, self.shape()), self.stream(), None, None)
         while self.call("hipModuleUnload", module):
             pass
         self.call("hipLinkComplete", c_uint64(1), byref(c_void_p()), byref(c_size_t()))
+        name = self.random.choice(["hipLibraryLoadData", "hipLibraryLoadFromFile"])
+        library = self.make(name, c_char_p(b"image"), None, None, c_uint(0), None, None, c_uint(0))
+        f = self.make("hipLibraryGetKernel", library, c_char_p(b"of_a_library_%d" % self.random.randrange(50)))
+        self.call("hipModuleLaunchKernel", f, *map(c_uint, self.shape()), self.stream(), None, None)
+        while self.call("hipLibraryUnload", library):
+            pass
