@@ -110,8 +110,8 @@ static __always_inline bool is_out_of_memory(__u32 error)
 }
 
 /*
- * Reserves an event with all that does not depend on the call, except the kind of memory and the device that it was for.
- * NULL: no room.
+ * Reserves an event and fills in the kind of memory, the device, and all that does not depend on
+ * the call. NULL: no room.
  */
 static __always_inline struct oom *oom_begin(struct thread *t, __u64 stack, __u32 kind, __s32 device,
 					     __u32 error)

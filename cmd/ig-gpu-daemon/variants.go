@@ -56,8 +56,8 @@ func (v *variants) image(requested string) (string, error) {
 	}
 	image := ig.ForOldKernels(requested)
 	if image == "" {
-		return "", fmt.Errorf("this kernel (%s) needs %s%s, and which image that is does not follow from a digest: name it (%s)",
-			v.machine.Release, name, ig.OldKernels, requested)
+		return "", fmt.Errorf("this kernel (%s) needs another image, which cannot be derived from one with a digest (%s): name the image of %s%s",
+			v.machine.Release, requested, name, ig.OldKernels)
 	}
 	return image, nil
 }

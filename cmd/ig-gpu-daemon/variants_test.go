@@ -59,7 +59,7 @@ func TestOldKernelsRunTheImagesForThem(t *testing.T) {
 		{unix.EINVAL, "r/cuda_alloc_linux_5_10@sha256:0", "r/cuda_alloc_linux_5_10@sha256:0", ""},
 		{unix.EINVAL, "trace_exec:latest", "trace_exec:latest", ""},
 		{unix.EINVAL, "r/py_stack:v1", "", "py_stack needs Linux 6.1 or newer, this is 5.15.0-generic"},
-		{unix.EINVAL, "r/cuda_alloc:v1@sha256:0", "", "needs cuda_alloc_linux_5_10"},
+		{unix.EINVAL, "r/cuda_alloc:v1@sha256:0", "", "name the image of cuda_alloc_linux_5_10"},
 	} {
 		t.Run(c.want+c.no, func(t *testing.T) {
 			in := &inner{}

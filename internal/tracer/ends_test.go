@@ -104,6 +104,14 @@ func TestAProcessWhoseFirstThreadEndsIsTraced(t *testing.T) {
 				rows.mu.Unlock()
 				h.ask("open %s", path)
 				rows.attached(t, h.pid)
+			} else {
+				h.ask("open %s", buildLibrary(t, t.TempDir())) // its mappings are not shown any more
+				time.Sleep(500 * time.Millisecond)
+				rows.mu.Lock()
+				for _, row := range rows.all {
+					require.NotEqual(t, StatusGone, row.Status, "its threads still use the library")
+				}
+				rows.mu.Unlock()
 			}
 			h.stop()
 			require.Eventually(t, func() bool { return ends.Load() == 1 }, 30*time.Second, time.Millisecond)

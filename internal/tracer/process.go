@@ -130,6 +130,7 @@ func (t *Tracer) handle(e procevents.Event) {
 			t.prepare(p, e.PID)
 		}
 	case procevents.Exec:
+		delete(t.ending, e.PID)
 		t.leave(e.PID)
 		t.cfg.Maps.Stale(e.PID)
 		if t.chosen(e.PID) {
@@ -212,6 +213,9 @@ func (t *Tracer) inspect(pid uint32, tenant procmaps.Tenant) {
 		}
 	}()
 	snapshot, err := t.cfg.Maps.Look(pid, t.isWanted)
+	if t.ending[pid] && (errors.Is(err, procmaps.ErrGone) || err == nil && len(snapshot.Mappings) == 0) {
+		return // its other threads have what it had mapped
+	}
 	if errors.Is(err, procmaps.ErrGone) {
 		t.leave(pid)
 		return

@@ -124,6 +124,9 @@ func (t *Tracer) snapshotDirty() {
 			continue // it is read at a later event
 		}
 		delete(t.dirty, pid)
+		if t.ending[pid] {
+			continue // procfs shows no mappings any more; those from before name what they can
+		}
 		_, _ = t.cfg.Maps.Snapshot(pid)
 		if p != nil {
 			t.take(p, p.costs)

@@ -86,6 +86,7 @@ func TestTitlesOfRayAreClassesFunctionsAndDeployments(t *testing.T) {
 		"ray::ServeReplica:default:my-model":      "my-model",
 		"ray::ServeReplica:LLMServer.chat":        "LLMServer",
 		"ray::ServeReplica:llm:LLMServer:qwen-7b": "LLMServer",
+		"ray::ServeReplica:my.app:LLMServer.chat": "LLMServer",
 		"ray::ServeReplica:llm:":                  "llm",
 		"ray::ServeReplica":                       "ServeReplica",
 		"ray::ServeController.listen":             "ServeController",

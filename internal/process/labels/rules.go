@@ -41,7 +41,7 @@ type Rules []Rule
 // VLLM::EngineCore, VLLM::Worker_TP0, VLLM::APIServer_0. Variables of Slurm: srun(1).
 var named = map[string]Rules{
 	"slurm": {{Name: "slurm_job", Variable: "SLURM_JOB_ID"}, {Name: "slurm_step", Variable: "SLURM_STEP_ID"}},
-	"ray":   {{Name: "ray", Title: regexp.MustCompile(`^ray::(?:ServeReplica:(?:[\w-]+:)?)?([\w-]+)`), Pending: []string{"IDLE"}}},
+	"ray":   {{Name: "ray", Title: regexp.MustCompile(`^ray::(?:ServeReplica:(?:[^:]+:)?)?([\w-]+)`), Pending: []string{"IDLE"}}},
 	"vllm":  {{Name: "vllm", Title: regexp.MustCompile(`^VLLM::(\w+)`)}},
 }
 

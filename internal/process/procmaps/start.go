@@ -62,12 +62,26 @@ func HasEnded(procfs string, pid uint32, start uint64) bool {
 	if now, err := strconv.ParseUint(string(fields[22-3]), 10, 64); start > 0 && err == nil && now != start {
 		return true
 	}
-	if state := fields[0][0]; state != 'Z' && state != 'X' {
+	if !isDead(fields) {
 		return false
 	}
-	threads, _ := os.ReadDir(dir + "/task")
-	return len(threads) < 2
+	threads, err := os.ReadDir(dir + "/task")
+	if err != nil {
+		return errors.Is(err, fs.ErrNotExist)
+	}
+	if len(threads) > 1 {
+		return false
+	}
+	// A thread that calls execve(2) takes the place of the first: the one that is left may be it.
+	if b, err = ReadSmall(dir+"/stat", room[:]); err != nil {
+		return true
+	}
+	fields = StatFields(b)
+	return len(fields) > 0 && isDead(fields)
 }
+
+// isDead reports whether the first thread of a process has ended, by field 3 of proc_pid_stat(5).
+func isDead(fields [][]byte) bool { return fields[0][0] == 'Z' || fields[0][0] == 'X' }
 
 func procError(pid uint32, err error) error {
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) {

@@ -14,7 +14,7 @@ import (
 // ErrNested means that process ids are those of a PID namespace below the machine's first one, as in a container. The
 // programs in the kernel know processes by their ids in the first one, so a selection would match none of them, or others.
 var ErrNested = errors.New("process ids here are those of a container, which the kernel's programs do not know:" +
-	" start the container with --pid=host, a pod with hostPID: true")
+	" start the container with --pid=host, a pod with hostPID: true (a node of kind, or of minikube with the driver docker, is itself a container)")
 
 // initialPIDNamespace is the inode of the first PID namespace on every machine: PROC_PID_INIT_INO
 // (include/linux/proc_ns.h, since Linux 3.8).

@@ -6,11 +6,8 @@
 package selection
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -94,7 +91,7 @@ func Descendants(procfs string, pids []uint32) ([]uint32, error) {
 		if err != nil {
 			continue
 		}
-		if p, err := parent(procfs, uint32(pid)); err == nil {
+		if p := procmaps.Parent(procfs, uint32(pid)); p != 0 {
 			children[p] = append(children[p], uint32(pid))
 		}
 	}
@@ -118,24 +115,4 @@ func Descendants(procfs string, pids []uint32) ([]uint32, error) {
 		queue = next
 	}
 	return out, nil
-}
-
-var errMalformed = errors.New("malformed stat")
-
-// parent reads field 4 of /proc/PID/stat. The command, field 2, may hold anything.
-func parent(procfs string, pid uint32) (uint32, error) {
-	b, err := os.ReadFile(filepath.Join(procfs, strconv.FormatUint(uint64(pid), 10), "stat"))
-	if err != nil {
-		return 0, err
-	}
-	i := bytes.LastIndex(b, []byte(") "))
-	if i < 0 {
-		return 0, errMalformed
-	}
-	fields := bytes.Fields(b[i+2:])
-	if len(fields) < 2 {
-		return 0, errMalformed
-	}
-	n, err := strconv.ParseUint(string(fields[1]), 10, 32)
-	return uint32(n), err
 }

@@ -287,7 +287,11 @@ func (i *instance) PostStop(operators.GadgetContext) error {
 
 func (i *instance) begin(gc operators.GadgetContext) error {
 	var selected *ebpf.Map
-	if len(i.pids) > 0 {
+	if len(i.pids) == 0 {
+		if err := selection.CheckNamespace(i.op.cfg.ProcFS); err != nil {
+			gc.Logger().Warnf("%v; rows have other ids here, and native code has no names", err)
+		}
+	} else {
 		var err error
 		if selected, err = i.restrict(gc); err != nil {
 			return err
