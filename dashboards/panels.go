@@ -211,7 +211,7 @@ func calls() Row {
 			Description: "Kernels and graphs that processes launch. By line of code: ig-gpu run cuda_kernel.",
 			Queries:     []Query{{Expr: `sum by (` + process + `, operation) (rate(gpu_launches_total{` + recorded + `}[$__rate_interval]))`, Legend: named + " {{operation}}"}}},
 		{Title: "Time spent waiting", Kind: TimeSeries, Unit: "percentunit", Width: 12,
-			Description: "For a device, a stream or an event. 1 is one thread that does nothing but wait. If this is low and the GPU is not busy either, launching is the bottleneck.",
+			Description: "For a device, a stream, an event or a copy that waits. 1 is one thread that does nothing but wait. If this is low and the GPU is not busy either, launching is the bottleneck.",
 			Queries: []Query{
 				{Expr: `sum by (` + process + `) (rate(gpu_waits_time_seconds_total{` + recorded + `}[$__rate_interval]))`, Legend: named}}},
 		{Title: "Kernels on the GPU", Kind: TimeSeries, Unit: "percentunit", Width: 12,
@@ -229,7 +229,7 @@ func calls() Row {
 			Description: "Kernels and graphs launched in the selected time range, by stack, with the kernel as the leaf. A flow.",
 			Queries:     []Query{{Expr: "cuda_calls:launches:count:host:nanoseconds"}}},
 		{Title: "Waits", Kind: FlameGraph, Width: 12,
-			Description: "Time that threads waited for a device, a stream or an event, by stack. A flow.",
+			Description: "Time that threads waited for a device, a stream, an event or a copy, by stack. A flow.",
 			Queries:     []Query{{Expr: "cuda_calls:wait:nanoseconds:host:nanoseconds"}}},
 		{Title: "Time on the GPU", Kind: FlameGraph, Width: 12,
 			Description: "Run time of kernels, by the stack that launched them, with the kernel as the leaf (--device-times). A flow.",

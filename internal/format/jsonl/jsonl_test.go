@@ -26,9 +26,13 @@ func TestLines(t *testing.T) {
 	p := fixture.Small()
 	var b bytes.Buffer
 	e := NewEncoder(&b)
-	for _, r := range p.Rows {
-		require.NoError(t, e.Row(p.Time, profile.RowID{Process: r.Process.ID, Kind: r.Kind}, r))
+	rows := map[string]bool{}
+	for n, r := range p.Rows {
+		id := profile.RowID{Process: r.Process.ID, StackID: uint64(n + 1), Kind: r.Kind, Device: r.Device}
+		require.NoError(t, e.Row(p.Time, id, r))
+		rows[id.Hash()] = true
 	}
+	require.Len(t, rows, len(p.Rows))
 	first := p.Rows[0]
 	require.NoError(t, e.OOM(profile.OOM{
 		Time: p.Time, Process: first.Process, Stack: first.Stack, API: "cuMemAlloc_v2",

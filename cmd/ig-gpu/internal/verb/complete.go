@@ -18,7 +18,7 @@ func completeProcesses(cfg Config) cobra.CompletionFunc {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
 		var out []cobra.Completion
-		for _, p := range found {
+		for _, p := range withoutForks(found) {
 			out = append(out, cobra.CompletionWithDesc(fmt.Sprint(p.PID), brief(p.Command, 60)))
 		}
 		return out, cobra.ShellCompDirectiveNoFileComp

@@ -60,11 +60,10 @@ func (t *tools) check(_ context.Context, in checkInput) (out checkOutput, err er
 	if err != nil {
 		return out, err
 	}
-	used := memoryOf(t.cfg)
-	found, out.ProcessesCut = first(found, maxRows)
+	found, out.ProcessesCut = first(holdersOf(t.cfg, found), maxRows)
 	out.Processes = make([]usesCUDA, len(found))
 	for n, p := range found {
-		out.Processes[n] = usesCUDA{p.PID, tidy(p.User), tidy(p.Pod), tidy(p.Command), used[p.PID]}
+		out.Processes[n] = usesCUDA{p.PID, tidy(p.User), tidy(p.Pod), tidy(p.Command), p.Memory}
 	}
 	return out, nil
 }

@@ -41,11 +41,7 @@ func pids(cfg Config, cmd *cobra.Command, args []string) ([]uint32, error) {
 	case len(found) == 0:
 		return nil, errNoTarget
 	}
-	used := memoryOf(cfg)
-	for n := range found {
-		found[n].Memory = used[found[n].PID]
-	}
-	found = withoutForks(found)
+	found = holdersOf(cfg, found)
 	if cfg.Terminal == nil || !cfg.Terminal.IsInteractive() {
 		return nil, &unnamed{cmd.CommandPath(), found, unreadable}
 	}
@@ -53,6 +49,15 @@ func pids(cfg Config, cmd *cobra.Command, args []string) ([]uint32, error) {
 		fmt.Fprintln(cmd.ErrOrStderr(), needsRoot(unreadable))
 	}
 	return choose(found, cmd.InOrStdin(), cmd.ErrOrStderr())
+}
+
+// holdersOf are the targets with the memory that the vendor's driver counts for them, without forked workers that have none.
+func holdersOf(cfg Config, found []targets.Process) []targets.Process {
+	used := memoryOf(cfg)
+	for n := range found {
+		found[n].Memory = used[found[n].PID]
+	}
+	return withoutForks(found)
 }
 
 // withoutForks leaves out forked workers, as of a data loader: they have the mappings and the command line of their
