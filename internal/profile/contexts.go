@@ -55,13 +55,20 @@ func (c *Contexts) Calls(p Process, operation string, device int32, calls int64)
 	}
 }
 
-// IsWait reports whether a thread waits for the GPU in a call: in `wait`, and in a copy that returns when it, and the work
-// before it on its stream, is done. Both vendors document that of synchronous copies to the host, and AMD of
-// hipMemcpyWithStream, "akin to hipMemcpyAsync + hipStreamSynchronize", unless both ends are on devices. Other copies from
-// the host may return when the data is staged, and those whose direction only the driver knows may be between devices.
+// IsWait reports whether the time of a call counts as waited for the GPU: that of `wait`, and of copies that may return when
+// they, and the work before them on their stream, are done. Asynchronous copies to the host are among them: to pageable memory
+// they are synchronous (NVIDIA, "API synchronization behavior"), and to pinned memory they take microseconds. Copies from the
+// host may return when the data is staged, unless IsCopied, and those whose direction only the driver knows may be between devices.
 func IsWait(operation, direction, api string) bool {
-	if operation != "copy" || strings.Contains(api, "Async") {
-		return operation == "wait"
+	return operation == "wait" || operation == "copy" && (direction == "DtoH" || IsCopied(direction, api))
+}
+
+// IsCopied reports whether a copy, and the work before it on its stream, is known to be done when the call returns. Both
+// vendors document that of synchronous copies to the host, and AMD of hipMemcpyWithStream, "akin to hipMemcpyAsync +
+// hipStreamSynchronize", unless both ends are on devices. Of an unknown call ("") it is not known.
+func IsCopied(direction, api string) bool {
+	if api == "" || strings.Contains(api, "Async") {
+		return false
 	}
 	return direction == "DtoH" || api == "hipMemcpyWithStream" && (direction == "HtoD" || direction == "HtoH")
 }

@@ -40,23 +40,29 @@ func TestAContextIsIdleWhereAProcessDoesNothingElse(t *testing.T) {
 	}
 }
 
-func TestSynchronousCopiesToTheHostAreWaits(t *testing.T) {
+// TestCopiesToTheHostAreWaits: asynchronous ones, too, as of numpy's arrays in CuPy's get(). Their stream need not be done.
+func TestCopiesToTheHostAreWaits(t *testing.T) {
 	for _, c := range []struct {
 		operation, direction, api string
-		want                      bool
+		isWait, isCopied          bool
 	}{
-		{"wait", "", "cuStreamSynchronize", true},
-		{"copy", "DtoH", "cuMemcpyDtoH_v2_ptds", true},
-		{"copy", "DtoH", "hipMemcpy", true},
-		{"copy", "DtoH", "cuMemcpyDtoHAsync_v2", false},
-		{"copy", "HtoD", "cuMemcpyHtoD_v2", false},
-		{"copy", "any", "cuMemcpy", false},
-		{"copy", "HtoD", "hipMemcpyWithStream", true},
-		{"copy", "HtoH", "hipMemcpyWithStream", true},
-		{"copy", "DtoD", "hipMemcpyWithStream", false},
-		{"captured", "DtoH", "cuMemcpyDtoHAsync_v2", false},
-		{"query", "", "cuStreamQuery", false},
+		{"wait", "", "cuStreamSynchronize", true, false},
+		{"copy", "DtoH", "cuMemcpyDtoH_v2_ptds", true, true},
+		{"copy", "DtoH", "hipMemcpy", true, true},
+		{"copy", "DtoH", "cuMemcpyDtoHAsync_v2", true, false},
+		{"copy", "DtoH", "hipMemcpyAsync", true, false},
+		{"copy", "DtoH", "", true, false}, // of older gadgets
+		{"copy", "HtoD", "cuMemcpyHtoD_v2", false, false},
+		{"copy", "any", "cuMemcpy", false, false},
+		{"copy", "HtoD", "hipMemcpyWithStream", true, true},
+		{"copy", "HtoH", "hipMemcpyWithStream", true, true},
+		{"copy", "DtoD", "hipMemcpyWithStream", false, false},
+		{"captured", "DtoH", "cuMemcpyDtoHAsync_v2", false, false},
+		{"query", "", "cuStreamQuery", false, false},
 	} {
-		require.Equal(t, c.want, IsWait(c.operation, c.direction, c.api), c.api)
+		require.Equal(t, c.isWait, IsWait(c.operation, c.direction, c.api), c.api)
+		if c.operation == "copy" {
+			require.Equal(t, c.isCopied, IsCopied(c.direction, c.api), c.api)
+		}
 	}
 }

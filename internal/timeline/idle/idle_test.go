@@ -77,6 +77,7 @@ func TestACopyThatIsDoneWhenItReturnsBeginsAGap(t *testing.T) {
 		"between two":           {[]*weave.Call{copied(120, 200, "hipMemcpyWithStream", "DtoH"), copied(300, 500, "hipMemcpyWithStream", "DtoH")}, 1100},
 		"between devices":       {[]*weave.Call{copied(120, 500, "hipMemcpyWithStream", "DtoD")}, 0},
 		"staged":                {[]*weave.Call{copied(120, 500, "cuMemcpyHtoD_v2_ptds", "HtoD")}, 0},
+		"queued, of CUDA":       {[]*weave.Call{copied(120, 500, "cuMemcpyDtoHAsync_v2", "DtoH")}, 0},
 		"queued":                {[]*weave.Call{copied(120, 500, "hipMemcpyAsync", "DtoH")}, 0},
 		"submitted meanwhile":   {[]*weave.Call{launch(130, 140, "f"), copied(120, 500, "hipMemcpyWithStream", "DtoH")}, 0},
 		"submitted until later": {[]*weave.Call{copied(120, 500, "hipMemcpyWithStream", "DtoH"), launch(499, 510, "f")}, 0},

@@ -114,7 +114,7 @@ func (c *Call) WaitsForEvent() bool { return slices.Contains(eventWaits, c.Funct
 
 // IsDone reports whether it is a copy that returns when it, and the work before it on its stream, is done.
 func (c *Call) IsDone() bool {
-	return c.Kind == Copy && profile.IsWait(string(Copy), c.Direction, c.Function)
+	return c.Kind == Copy && profile.IsCopied(c.Direction, c.Function)
 }
 
 // contextWaits wait for the current context or device; the streams of others are unknown.

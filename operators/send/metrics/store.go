@@ -32,7 +32,7 @@ type Call struct {
 	Operation, Direction string
 	// Error is the driver's name of the error, "" for successful calls.
 	Error string
-	// Waits is set for a copy that waits for the GPU.
+	// Waits is set for a copy whose time counts as waited for the GPU.
 	Waits bool
 }
 

@@ -200,7 +200,8 @@ func (f *facts) calls(ds datasource.DataSource, rows []datasource.Data) {
 		w.hostNS += host
 		f.called = append(f.called, deviceCalls{number(ds, row, "process"), text(ds, row, "operation"), signed(ds, row, "device"), int64(calls)})
 		operation := text(ds, row, "operation")
-		if profile.IsWait(operation, text(ds, row, "direction"), text(ds, row, "api")) {
+		isDone := operation == "wait" || signed(ds, row, "status") == 0 // a copy that fails waits for nothing
+		if isDone && profile.IsWait(operation, text(ds, row, "direction"), text(ds, row, "api")) {
 			w.waits += calls
 			w.waitNS += host
 		}
