@@ -139,10 +139,14 @@ func readings(watch time.Duration) string {
 // counted reads the memory that the vendor's driver counts for the processes and their descendants, and for others. What it
 // counted for processes that have ended stays.
 func (f *facts) counted(cfg Config) {
-	used, watched := memoryOf(cfg), family(cfg.ProcFS, f.pids...)
+	byGPU, watched := memoryByGPU(cfg), family(cfg.ProcFS, f.pids...)
+	used := summed(byGPU)
 	sum := int64(0)
 	for _, pid := range watched {
 		sum += int64(used[pid])
+		if used[pid] > 0 {
+			f.used[pid] = byGPU[pid]
+		}
 	}
 	if sum > 0 {
 		f.driver = sum

@@ -24,7 +24,8 @@ type facts struct {
 	users     []uint32 // of the processes and their descendants, those that have the driver mapped
 	hasPython bool
 	vendor    vendor
-	driver    int64 // bytes that the vendor's driver counts; -1: not known
+	driver    int64                        // bytes that the vendor's driver counts; -1: not known
+	used      map[uint32]map[string]uint64 // those by process and GPU
 	failed    []string
 
 	mu      sync.Mutex
@@ -45,7 +46,7 @@ type facts struct {
 
 func newFacts(pids []uint32, duration time.Duration) *facts {
 	return &facts{
-		vendor: nvidia, pids: pids, driver: -1, since: duration / 3, places: map[string]*place{}, waits: map[string]*waiting{}, drops: map[string]map[string]uint64{},
+		vendor: nvidia, pids: pids, driver: -1, used: map[uint32]map[string]uint64{}, since: duration / 3, places: map[string]*place{}, waits: map[string]*waiting{}, drops: map[string]map[string]uint64{},
 		watch: watch{duration: duration, watched: duration, began: time.Now(), ended: map[uint32]time.Duration{}},
 	}
 }

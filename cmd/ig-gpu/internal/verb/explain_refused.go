@@ -108,16 +108,31 @@ func (f *facts) lastRefused() *ooms.Failure {
 
 // isHeldFromBefore reports whether most of what the process held at a refusal was allocated before the watch, as far as that
 // is known: the line that was refused is not to blame then. Memory without a row when the watch ends is from before, or is the
-// runtime's; of a process that has ended, all that the driver counted when the watch began.
+// runtime's; of a process that has ended, all that the driver counted when the watch began. Which of its GPUs is meant is not
+// known: each has its share of that.
 func (f *facts) isHeldFromBefore(r *ooms.Failure) bool {
 	inRows := int64(r.InuseBytes)
 	switch {
 	case r.API == profile.PoolAPI && r.Pool.AllocatedBytes > 0:
 		return inRows < int64(r.Pool.AllocatedBytes/2)
-	case r.API != profile.PoolAPI && !r.IsHost && f.driver >= 0:
-		return inRows < f.driver-f.peaks.onGPUs()
+	case r.API != profile.PoolAPI && !r.IsHost && len(f.used[r.PID]) > 0:
+		return inRows < f.withoutRow(r)
 	}
 	return r.Holders == ""
+}
+
+// withoutRow returns the bytes that the driver counts for the process that was refused and no row has: on the GPU of the
+// refusal, where that is known.
+func (f *facts) withoutRow(r *ooms.Failure) int64 {
+	gpus := f.used[r.PID]
+	rest := -f.peaks.heldBy(r.PID)
+	for _, bytes := range gpus {
+		rest += int64(bytes)
+	}
+	if r.Device >= 0 {
+		rest /= int64(len(gpus))
+	}
+	return rest
 }
 
 // request says what was refused, and to which process where there are several.

@@ -31,6 +31,9 @@ func refusedBy(holders string, bytes uint64) ooms.Failure {
 func watched(driver int64, refused ...ooms.Failure) *facts {
 	f := newFacts([]uint32{7}, 10*time.Second)
 	f.commands, f.read, f.driver, f.refused.all = []string{"python3 serve.py"}, 2, driver, refused
+	if driver >= 0 {
+		f.used[7] = map[string]uint64{"GPU-0": uint64(driver)}
+	}
 	return f
 }
 
@@ -68,6 +71,24 @@ func TestTheLineThatIsRefusedIsNotBlamedForMemoryFromBefore(t *testing.T) {
 	require.Contains(t, explained(t, watched(80<<30, tensors)), notBlamed)
 	tensors.InuseBytes = 77 << 30
 	require.Contains(t, explained(t, watched(80<<30, tensors)), blamed)
+}
+
+// TestContextsOfOthersAreNotHeldFromBefore: neither those of other ranks, nor those on other GPUs, are what a process held on one GPU.
+func TestContextsOfOthersAreNotHeldFromBefore(t *testing.T) {
+	ranks := watched(8*(3<<29), refusedBy("10.0 GiB f (a.py:1)", 10<<30))
+	spread := watched(8<<29, refusedBy("3.00 GiB f (a.py:1)", 3<<30))
+	spread.used[7] = map[string]uint64{}
+	for n := range uint32(8) {
+		ranks.used[7+n] = map[string]uint64{"GPU": 3 << 29}
+		spread.used[7][string('a'+rune(n))] = 1 << 29
+	}
+	for _, f := range []*facts{ranks, spread} {
+		text := explained(t, f)
+		require.NotContains(t, text, fromBefore)
+		require.Contains(t, text, "next_batch (serve.py:30): its allocation was refused.")
+	}
+	spread.refused.all[0].Device, spread.refused.all[0].Holders = profile.UnknownDevice, "3.00 GiB f (a.py:1)"
+	require.Contains(t, explained(t, spread), fromBefore, "the rows are of all GPUs, too")
 }
 
 // TestAProcessThatDiesOfARefusalHeldWhatItHeld: when the watch ends its rows hold nothing, and the driver counts nothing for it.

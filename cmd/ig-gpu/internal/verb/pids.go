@@ -199,15 +199,35 @@ func choose(found []targets.Process, in io.Reader, out io.Writer) ([]uint32, err
 
 // memoryOf is the memory that the driver counts for each process, on all devices; nil where NVML or KFD
 // is not there.
-func memoryOf(cfg Config) map[uint32]uint64 {
+func memoryOf(cfg Config) map[uint32]uint64 { return summed(memoryByGPU(cfg)) }
+
+// memoryByGPU is that memory by process and UUID of the GPU.
+func memoryByGPU(cfg Config) map[uint32]map[string]uint64 {
 	library, err := openGPUs(cfg)
 	if err != nil || library == nil {
 		return nil
 	}
 	defer library.Close()
-	out := map[uint32]uint64{}
+	out := map[uint32]map[string]uint64{}
 	for _, p := range library.Processes() {
-		out[p.PID] += uint64(max(p.Bytes, 0))
+		if out[p.PID] == nil {
+			out[p.PID] = map[string]uint64{}
+		}
+		out[p.PID][p.Device.UUID] += uint64(max(p.Bytes, 0))
+	}
+	return out
+}
+
+// summed adds up each process's GPUs; nil stays nil.
+func summed(used map[uint32]map[string]uint64) map[uint32]uint64 {
+	if used == nil {
+		return nil
+	}
+	out := map[uint32]uint64{}
+	for pid, gpus := range used {
+		for _, bytes := range gpus {
+			out[pid] += bytes
+		}
 	}
 	return out
 }
