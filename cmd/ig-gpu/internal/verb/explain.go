@@ -139,7 +139,7 @@ func readings(watch time.Duration) string {
 // counted reads the memory that the vendor's driver counts for the processes and their descendants, and for others. What it
 // counted for processes that have ended stays.
 func (f *facts) counted(cfg Config) {
-	byGPU, watched := memoryByGPU(cfg), family(cfg.ProcFS, f.pids...)
+	byGPU, watched := memoryByGPU(cfg), union(family(cfg.ProcFS, f.pids...), f.processes())
 	used := summed(byGPU)
 	sum := int64(0)
 	for _, pid := range watched {
@@ -152,6 +152,27 @@ func (f *facts) counted(cfg Config) {
 		f.driver = sum
 	}
 	f.refused.others = neighbours(cfg, used, watched)
+}
+
+// processes are those that are known to be watched: named by the user, using the GPU when the watch began, or in the rows.
+// Descendants of one that has ended have another parent.
+func (f *facts) processes() []uint32 {
+	all := union(f.pids, f.users)
+	for _, known := range f.peaks.rows {
+		all = union(all, []uint32{known.row.Process.PID})
+	}
+	return all
+}
+
+// union appends to a what only b has.
+func union(a, b []uint32) []uint32 {
+	a = slices.Clone(a)
+	for _, pid := range b {
+		if !slices.Contains(a, pid) {
+			a = append(a, pid)
+		}
+	}
+	return a
 }
 
 // silent discards the messages of runs that the user did not start by name: what they find is in

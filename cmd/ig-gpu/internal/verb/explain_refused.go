@@ -137,7 +137,7 @@ func (f *facts) withoutRow(r *ooms.Failure) int64 {
 
 // request says what was refused, and to which process where there are several.
 func (f *facts) request(r *ooms.Failure) string {
-	if len(f.pids)+len(f.children()) > 1 {
+	if len(f.processes()) > 1 {
 		return fmt.Sprintf("%s[%d] %s", r.Comm, r.PID, r.Request())
 	}
 	return r.Request()

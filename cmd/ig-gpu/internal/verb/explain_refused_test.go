@@ -15,6 +15,7 @@ import (
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/judge/ooms"
+	"github.com/gpu-gadgets/gpu-gadgets/operators/send/nvml"
 )
 
 const fromBefore = "Most of what the process held then was allocated before the watch began, or other processes held it"
@@ -179,6 +180,32 @@ func TestOtherProcessesOnTheGPUsAreNamed(t *testing.T) {
 	f.refused.all[0] = ooms.Failure{API: profile.PoolAPI, Error: "CUDA_ERROR_OUT_OF_MEMORY", By: "torch"}
 	require.NotContains(t, explained(t, f), "other processes held 60.0 GiB", "the pool has a limit")
 }
+
+// TestDescendantsOfOneThatHasEndedAreStillWatched: a launcher that ends leaves ranks, of which some started during the watch.
+func TestDescendantsOfOneThatHasEndedAreStillWatched(t *testing.T) {
+	cfg := Config{ProcFS: t.TempDir()}
+	cfg.Machine.OpenGPUs = func() (nvml.Library, error) {
+		return counting{nvml.ProcessMemory{PID: 8, Bytes: 2 << 30}, nvml.ProcessMemory{PID: 9, Bytes: 3 << 30}, nvml.ProcessMemory{PID: 10, Bytes: 1 << 30}}, nil
+	}
+	f := watched(-1, refusedBy("1.00 GiB f (a.py:1)", 1<<30))
+	f.users = []uint32{8}
+	f.peaks.rows = map[profile.RowID]*peakRow{{Process: 2}: {row: profile.Row{Process: profile.Process{ID: 2, PID: 9}, Kind: "device"}}}
+	f.counted(cfg)
+	require.Equal(t, int64(5<<30), f.driver)
+	require.Equal(t, []neighbour{{10, "[]", 1 << 30}}, f.refused.others)
+
+	f = watched(-1, refusedBy("1.00 GiB f (a.py:1)", 1<<30))
+	require.NotContains(t, explained(t, f), "python3[7] cuMemAlloc_v2")
+	f.peaks.rows = map[profile.RowID]*peakRow{{Process: 2}: {row: profile.Row{Process: profile.Process{ID: 2, PID: 9}, Kind: "device"}}}
+	require.Contains(t, explained(t, f), "An allocation was refused: python3[7] cuMemAlloc_v2")
+}
+
+// counting is a library of a vendor that counts memory.
+type counting []nvml.ProcessMemory
+
+func (c counting) Read() nvml.Reading              { return nvml.Reading{Processes: c} }
+func (c counting) Processes() []nvml.ProcessMemory { return c }
+func (counting) Close()                            {}
 
 // TestALineIsNotBlamedForWhatTheGPUDoesNotSupport: NCCL and XLA ask for what few GPUs have, and then without it.
 func TestALineIsNotBlamedForWhatTheGPUDoesNotSupport(t *testing.T) {
