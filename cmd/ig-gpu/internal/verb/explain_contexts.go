@@ -44,6 +44,19 @@ func (f *facts) makers(c profile.Context) string {
 	return strings.Join(slices.Compact(lines), " and ")
 }
 
+// keptByPools says that memory without a row may be in stream-ordered pools; "": hardly any of it is.
+func (f *facts) keptByPools(rest int64) string {
+	freed := f.peaks.freedIntoPools()
+	if freed < rest/10 || freed == 0 {
+		return ""
+	}
+	allocate, trim := "cuMemAllocAsync", "cuMemPoolTrimTo"
+	if f.vendor.library == amd.library {
+		allocate, trim = "hipMallocAsync", "hipMemPoolTrimTo"
+	}
+	return fmt.Sprintf("kept by stream-ordered pools (%s): up to %s was freed into them; %s returns it.", allocate, profile.FormatBytes(freed), trim)
+}
+
 // composeContexts lists the contexts with the lines that made them, and those that serve no purpose.
 func composeContexts(p *page, f *facts, ids string) {
 	found := f.contexts()
@@ -60,7 +73,12 @@ func composeContexts(p *page, f *facts, ids string) {
 	}
 	text := fmt.Sprintf("CUDA contexts that were made during the watch:\n%s", strings.Join(made, "\n"))
 	if rest := f.driver - f.peaks.onGPUs(); f.driver >= 0 && rest > 0 && !f.isOver() {
-		text += fmt.Sprintf("\nNVIDIA's driver counts %s that no row explains, at most %s for each of them.", profile.FormatBytes(rest), profile.FormatBytes(rest/objects))
+		text += fmt.Sprintf("\nNVIDIA's driver counts %s that no row explains", profile.FormatBytes(rest))
+		if kept := f.keptByPools(rest); kept != "" {
+			text += ". Of that, some may be " + kept
+		} else {
+			text += fmt.Sprintf(", at most %s for each of them.", profile.FormatBytes(rest/objects))
+		}
 	}
 	p.say("ig-gpu run "+f.vendor.memory+" --pid "+ids+" -o none,allocs:columns --fields allocs:proc.pid,kind,device,inuse_objects,where", "%s", text)
 	for _, c := range found.Idle() {

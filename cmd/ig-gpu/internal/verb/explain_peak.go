@@ -110,6 +110,16 @@ func (p *peakFacts) onGPUs() (sum int64) {
 	return sum
 }
 
+// freedIntoPools is the most that stream-ordered pools may keep of what was freed: how much depends on their release thresholds.
+func (p *peakFacts) freedIntoPools() (sum int64) {
+	for _, known := range p.rows {
+		if known.row.Kind == "pool" {
+			sum += max(known.row.PeakBytes-known.row.InuseBytes, 0)
+		}
+	}
+	return sum
+}
+
 // apart names the memory that is in the page's sum and not in the peak.
 func (p *peakFacts) apart(peak profile.Peak) string {
 	var host, unknown, elsewhere int64

@@ -46,3 +46,27 @@ func TestExplainSaysWhatThePeakLeavesOut(t *testing.T) {
 		" Not in this figure: 512 MiB on an unknown GPU, 768 MiB on other GPUs or of other processes.",
 		say(gpu, row(7, "device", profile.UnknownDevice, gib/2), row(7, "device", 1, gib/4), row(8, "device", 0, gib/2)))
 }
+
+// TestWhatStreamOrderedPoolsKeepIsNotOfContexts: memory that is freed into a pool with a high release threshold has no row.
+func TestWhatStreamOrderedPoolsKeepIsNotOfContexts(t *testing.T) {
+	explainedWith := func(freed int64, v vendor) string {
+		f := newFacts([]uint32{7}, 10*time.Second)
+		f.read, f.driver, f.vendor = 2, 62<<30, v
+		process := profile.Process{ID: 1, PID: 7}
+		f.peaks.rows = map[profile.RowID]*peakRow{
+			{Process: 1, Kind: "pool"}: {row: profile.Row{Process: process, Kind: "pool", Values: profile.Values{InuseBytes: 2 << 30, PeakBytes: 2<<30 + freed}}},
+			{Process: 1, Kind: profile.KindContext}: {frame: "init (x.py:1)", row: profile.Row{Process: process, Kind: profile.KindContext,
+				Values: profile.Values{InuseObjects: 1}}},
+		}
+		return explained(t, f)
+	}
+	text := explainedWith(58<<30, nvidia)
+	require.Contains(t, text, "the line that holds 60.0 GiB of it is unknown: that was allocated before the watch began, or is what the runtime itself needs, "+
+		"or is kept by stream-ordered pools (cuMemAllocAsync): up to 58.0 GiB was freed into them; cuMemPoolTrimTo returns it.")
+	require.Contains(t, text, "driver counts 60.0 GiB that no row explains. Of that, some may be kept by stream-ordered pools (cuMemAllocAsync): up to 58.0 GiB was freed")
+	require.NotContains(t, text, "for each of them")
+	require.Contains(t, explainedWith(58<<30, amd), "pools (hipMallocAsync): up to 58.0 GiB was freed into them; hipMemPoolTrimTo returns it.")
+	text = explainedWith(1<<30, nvidia)
+	require.Contains(t, text, "that no row explains, at most 60.0 GiB for each of them.")
+	require.NotContains(t, text, "stream-ordered")
+}

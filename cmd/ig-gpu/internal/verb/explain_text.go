@@ -254,8 +254,12 @@ func composeUnknown(p *page, f *facts, ids string) {
 	if f.driver >= 0 {
 		// What was counted of a process that has ended is from before the watch, and gone.
 		if rest := f.driver - f.peaks.onGPUs(); rest > 0 && !f.isOver() {
-			p.say("", "%s counts %s for the process; the line that holds %s of it is unknown: that was allocated before the watch began, or is what the runtime itself needs.",
-				f.vendor.driver, profile.FormatBytes(f.driver), profile.FormatBytes(rest))
+			why := "is what the runtime itself needs."
+			if kept := f.keptByPools(rest); kept != "" {
+				why = "is what the runtime itself needs, or is " + kept
+			}
+			p.say("", "%s counts %s for the process; the line that holds %s of it is unknown: that was allocated before the watch began, or %s",
+				f.vendor.driver, profile.FormatBytes(f.driver), profile.FormatBytes(rest), why)
 		}
 	} else {
 		p.say("", "What was allocated before the watch began is not counted, and %s is not here to say how much it is. Watch the process from its start, or compare two marks.", f.vendor.source)
