@@ -120,6 +120,7 @@ func (f *facts) allocs(ds datasource.DataSource, rows []datasource.Data) {
 	defer f.mu.Unlock()
 	f.read++
 	f.peaks.read(time.Now(), ds, rows)
+	f.refused.retries.read(&f.peaks)
 	for _, p := range f.places {
 		p.now, p.taken, p.held, p.rounding, p.apart = 0, 0, 0, 0, 0
 	}

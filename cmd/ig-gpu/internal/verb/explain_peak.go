@@ -23,6 +23,7 @@ type peakFacts struct {
 
 type peakRow struct {
 	frame string
+	where string // as ooms.Failure.Frame
 	row   profile.Row
 	peak  profile.PeakRow
 }
@@ -44,7 +45,7 @@ func (p *peakFacts) read(at time.Time, ds datasource.DataSource, all []datasourc
 		id, values := from.ID(d), from.Values(d)
 		known := p.rows[id]
 		if known == nil {
-			known = &peakRow{frame: lineOf(ds, d), row: profile.Row{Process: from.Process(d), Kind: id.Kind, Device: id.Device}}
+			known = &peakRow{frame: lineOf(ds, d), where: cmp.Or(text(ds, d, "where"), text(ds, d, "frame")), row: profile.Row{Process: from.Process(d), Kind: id.Kind, Device: id.Device}}
 			p.rows[id] = known
 		}
 		if met[id] { // before Linux 6.0: a row for each context

@@ -17,10 +17,11 @@ import (
 
 // refusals are allocations that failed during the watch, in their order.
 type refusals struct {
-	reader *ooms.Reader
-	all    []ooms.Failure // there was no memory
-	barred []ooms.Failure // for another reason
-	others []neighbour    // when the watch ended
+	reader  *ooms.Reader
+	all     []ooms.Failure // there was no memory
+	barred  []ooms.Failure // for another reason
+	others  []neighbour    // when the watch ended
+	retries retries        // of all
 }
 
 // neighbour is a process that is not watched, and what the vendor's driver counts for it.
@@ -38,6 +39,7 @@ func (f *facts) ooms(ds datasource.DataSource, rows []datasource.Data) {
 	}
 	for _, row := range rows {
 		if failed := f.refused.reader.Read(row); failed.LacksMemory() {
+			f.refused.retries.refused(len(f.refused.all), &failed, &f.peaks)
 			f.refused.all = append(f.refused.all, failed)
 		} else {
 			f.refused.barred = append(f.refused.barred, failed)
@@ -58,9 +60,16 @@ func neighbours(cfg Config, used map[uint32]uint64, watched []uint32) (all []nei
 	return all
 }
 
-// outcomes separates allocations for which there was no memory from refusals of the driver after which PyTorch's pool was not
-// out of memory: it returns its cache then, and asks again. Refusals of the driver that led to one of the pool are part of that.
-func (f *facts) outcomes() (failed, recovered []*ooms.Failure) {
+// outcomes are refusals by what came of them, each in their order.
+type outcomes struct {
+	failed []*ooms.Failure // there was no memory
+	pooled []*ooms.Failure // PyTorch's pool was not out of memory after them: it returns its cache, and asks the driver again
+	given  []*ooms.Failure // the same line got memory after them
+}
+
+// outcomes separates allocations for which there was no memory from refusals that a program does not see. Refusals of the
+// driver that led to one of PyTorch's pool are part of that.
+func (f *facts) outcomes() (found outcomes) {
 	pools := map[uint32]map[int32]*ooms.Failure{} // by process and device, the pool's next refusal
 	hasTensors := f.withTensors()
 	for n := range slices.Backward(f.refused.all) {
@@ -73,17 +82,20 @@ func (f *facts) outcomes() (failed, recovered []*ooms.Failure) {
 				pools[r.PID] = next
 			}
 			next[r.Device] = r
-			failed = append(failed, r)
+			found.failed = append(found.failed, r)
 		case slices.ContainsFunc(slices.Collect(maps.Values(next)), r.Leads):
 		case !r.IsHost && hasTensors[r.PID]:
-			recovered = append(recovered, r)
+			found.pooled = append(found.pooled, r)
+		case f.wasGivenLater(n):
+			found.given = append(found.given, r)
 		default:
-			failed = append(failed, r)
+			found.failed = append(found.failed, r)
 		}
 	}
-	slices.Reverse(failed)
-	slices.Reverse(recovered)
-	return failed, recovered
+	slices.Reverse(found.failed)
+	slices.Reverse(found.pooled)
+	slices.Reverse(found.given)
+	return found
 }
 
 // withTensors are the processes that held tensors when the rows were last read: they live, and have a pool.
@@ -99,7 +111,7 @@ func (f *facts) withTensors() map[uint32]bool {
 
 // lastRefused is the last allocation for which there was no memory; nil: there was enough.
 func (f *facts) lastRefused() *ooms.Failure {
-	failed, _ := f.outcomes()
+	failed := f.outcomes().failed
 	if len(failed) == 0 {
 		return nil
 	}
@@ -147,10 +159,11 @@ func composeRefused(p *page, f *facts, ids string) {
 	p.part = "Refused"
 	more := "ig-gpu run " + f.vendor.memory + " --pid " + ids + " -o ooms:json"
 	composeBarred(p, f, more)
-	failed, recovered := f.outcomes()
-	composeRecovered(p, f, recovered, more)
+	found := f.outcomes()
+	composeRecovered(p, f, found, more)
+	failed := found.failed
 	if len(failed) == 0 {
-		if len(recovered) == 0 {
+		if len(found.pooled)+len(found.given) == 0 {
 			p.say("", "No allocation was refused during the watch.")
 		}
 		return
@@ -171,17 +184,26 @@ func composeRefused(p *page, f *facts, ids string) {
 }
 
 // composeRecovered is of refusals that a program does not see.
-func composeRecovered(p *page, f *facts, recovered []*ooms.Failure, more string) {
-	n := len(recovered)
-	if n == 0 {
-		return
+func composeRecovered(p *page, f *facts, found outcomes, more string) {
+	for _, of := range []struct {
+		all   []*ooms.Failure
+		after string
+	}{
+		{found.pooled, "PyTorch's pool was not out of memory after that: it returns its cache to the driver and asks again, which takes time. " +
+			"If another library asked, such as NCCL, it got nothing."},
+		{found.given, "The same line got memory on that GPU later: it asked again, or for less, as the allocators of XLA, TensorFlow, ONNX Runtime and CuPy do. " +
+			"If that was for another request, this one failed."},
+	} {
+		n := len(of.all)
+		if n == 0 {
+			continue
+		}
+		times := ""
+		if n > 1 {
+			times = fmt.Sprintf(" %d times, the last time", n)
+		}
+		p.say(more, "The driver refused%s %s.\n%s", times, f.request(of.all[n-1]), of.after)
 	}
-	times := ""
-	if n > 1 {
-		times = fmt.Sprintf(" %d times, the last time", n)
-	}
-	p.say(more, "The driver refused%s %s.\nPyTorch's pool was not out of memory after that: it returns its cache to the driver and asks again, which takes time. "+
-		"If another library asked, such as NCCL, it got nothing.", times, f.request(recovered[n-1]))
 }
 
 // neighboursText names other processes that hold GPU memory: where a GPU is shared, one of them may be why it is full.
