@@ -112,7 +112,7 @@ func (h Held) String() string {
 	if h.Holders != "" {
 		text += ": " + h.Holders
 	}
-	if unknown > h.PoolBytes/100 { // less is of no help
+	if unknown > h.PoolBytes/10 { // less may be the error of an estimate, from sampled tensors
 		text += "; the lines of " + FormatBytes(unknown) + " of it are unknown"
 	}
 	return text

@@ -41,6 +41,8 @@ func TestAPoolHoldsWhatItSaysItDoes(t *testing.T) {
 	require.Equal(t, "it held 78.0 GiB on that GPU: 78.0 GiB f (x.py:1)", held.String())
 	held.RowsBytes = 80 << 30
 	require.Equal(t, "it held 78.0 GiB on that GPU: 78.0 GiB f (x.py:1)", held.String())
+	held.RowsBytes = 75 << 30
+	require.Equal(t, "it held 78.0 GiB on that GPU: 78.0 GiB f (x.py:1)", held.String(), "an estimate is some percent off")
 	held.PoolBytes, held.RowsBytes = 0, 1<<30
 	require.Equal(t, "it held 1.00 GiB on that GPU of what was allocated after ig-gpu attached: 78.0 GiB f (x.py:1)", held.String())
 	require.Equal(t, "it held 1.00 GiB of what was allocated after ig-gpu attached", Held{API: "cuMemAlloc_v2", Device: UnknownDevice, RowsBytes: 1 << 30, PoolBytes: 5}.String())
