@@ -45,7 +45,20 @@ func (f *Failure) IsOfGPU() bool {
 
 // Request says what was refused, and with which error, human-readable.
 func (f *Failure) Request() string {
-	return fmt.Sprintf("%s at %s: %s", profile.Request(f.API, capped(f.RequestedBytes), f.Device), cmp.Or(f.Frame, "code without a name"), profile.ErrorBy(f.Error, f.By))
+	return profile.Request(f.API, capped(f.RequestedBytes), f.Device) + f.reason()
+}
+
+// Refusal says who was refused what, and with which error, human-readable.
+func (f *Failure) Refusal() string {
+	if f.API == profile.PoolAPI {
+		return fmt.Sprintf("PyTorch's pool refused %s[%d] %s%s%s", f.Comm, f.PID, size(f.RequestedBytes), profile.OnGPU(f.Device), f.reason())
+	}
+	return fmt.Sprintf("%s[%d] was refused %s", f.Comm, f.PID, f.Request())
+}
+
+// reason is the line and the error.
+func (f *Failure) reason() string {
+	return fmt.Sprintf(" at %s: %s", cmp.Or(f.Frame, "code without a name"), profile.ErrorBy(f.Error, f.By))
 }
 
 // Held says what the process held at that moment, by line, and why that left no room, where that is known, human-readable.

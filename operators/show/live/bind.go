@@ -153,7 +153,7 @@ func (i *instance) bindOOMs(ds datasource.DataSource) error {
 	return ds.Subscribe(func(_ datasource.DataSource, d datasource.Data) error {
 		f := from.Read(d)
 		m := message{kind: "refusal", of: fmt.Sprint(f.PID), key: "oom ", style: screen.Red, counted: true}
-		m.text = fmt.Sprintf("out of memory: %s[%d] was refused %s; %s", f.Comm, f.PID, f.Request(), f.Held())
+		m.text = fmt.Sprintf("out of memory: %s; %s", f.Refusal(), f.Held())
 		if f.API != profile.PoolAPI && !f.IsHost && i.screen.hasPool(f.PID) {
 			m.kind, m.key, m.style = "retry", "retry ", screen.Yellow
 			m.text = fmt.Sprintf("the driver refused %s[%d] %s; if PyTorch's pool asked, it returns its cache and asks again", f.Comm, f.PID, f.Request())

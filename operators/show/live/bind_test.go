@@ -110,7 +110,7 @@ func TestWhatPyTorchMayRecoverFromIsNotRed(t *testing.T) {
 	require.NotContains(t, text, "out of memory: ")
 	require.Equal(t, screen.Yellow, i.screen.messages.all[0].style)
 	i, text = shownOOMOf(t, "torch", 1<<20, "CUDA_ERROR_OUT_OF_MEMORY", pool{pid: 7})
-	require.Contains(t, text, "out of memory: [7] was refused torch of 1.00 MiB on GPU 3")
+	require.Contains(t, text, "out of memory: PyTorch's pool refused [7] 1.00 MiB on GPU 3 at code without a name: ")
 	require.Equal(t, screen.Red, i.screen.messages.all[0].style)
 	_, text = shownOOMOf(t, "cuMemAlloc_v2", 1<<20, "CUDA_ERROR_OUT_OF_MEMORY", pool{pid: 8})
 	require.Contains(t, text, "out of memory: [7] ", "another process has the pool")
