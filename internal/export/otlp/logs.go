@@ -45,6 +45,9 @@ func (e *Encoder) OOM(o profile.OOM) *collector.ExportLogsServiceRequest {
 	if o.Device >= 0 {
 		record.Attributes = append(record.Attributes, keyValue("cuda.device", anyNumber(int64(o.Device))))
 	}
+	if o.PoolBytes > 0 {
+		record.Attributes = append(record.Attributes, keyValue("cuda.memory.pool", anyNumber(o.PoolBytes)))
+	}
 	if !profile.IsOutOfMemory(o.Error) {
 		record.SeverityNumber, record.SeverityText, record.EventName = logs.SeverityNumber_SEVERITY_NUMBER_WARN, "WARN", EventFailed
 	}

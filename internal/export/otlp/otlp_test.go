@@ -231,7 +231,17 @@ func TestAnAllocationThatFailsForAnotherReasonIsAWarning(t *testing.T) {
 // A log has no other account of what the pool had before ig-gpu attached.
 func TestALogOfAPoolHasItsOwnAccount(t *testing.T) {
 	sent := (&Encoder{}).OOM(profile.OOM{API: profile.PoolAPI, Error: "CUDA_ERROR_OUT_OF_MEMORY", Device: 3, InuseBytes: 2 << 30, PoolBytes: 78 << 30})
-	body := sent.ResourceLogs[0].ScopeLogs[0].LogRecords[0].Body.GetStringValue()
+	record := sent.ResourceLogs[0].ScopeLogs[0].LogRecords[0]
+	body := record.Body.GetStringValue()
 	require.Contains(t, body, "torch on GPU 3 at ")
 	require.Contains(t, body, "; it held 78.0 GiB on that GPU; the lines of 76.0 GiB of it are unknown")
+	numbers := map[string]int64{}
+	for _, a := range record.Attributes {
+		numbers[a.Key] = a.Value.GetIntValue()
+	}
+	require.Equal(t, int64(78<<30), numbers["cuda.memory.pool"])
+	require.Equal(t, int64(2<<30), numbers["cuda.memory.inuse"])
+	for _, a := range (&Encoder{}).OOM(profile.OOM{API: "cuMemAlloc_v2"}).ResourceLogs[0].ScopeLogs[0].LogRecords[0].Attributes {
+		require.NotEqual(t, "cuda.memory.pool", a.Key, "it is not known")
+	}
 }

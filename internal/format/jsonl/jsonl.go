@@ -136,6 +136,7 @@ type oom struct {
 	Device         int32    `json:"device"`
 	RequestedBytes int64    `json:"requested_bytes"`
 	InuseBytes     int64    `json:"inuse_bytes"`
+	PoolBytes      int64    `json:"pool_allocated_bytes,omitempty"` // by the account of PyTorch's pool, where that refused
 	Span           string   `json:"span_id,omitempty"`
 	Stack          []frame  `json:"stack"`
 	Holders        []holder `json:"holders"`
@@ -189,7 +190,7 @@ func (e *Encoder) OOM(o profile.OOM) error {
 	return e.encode(oom{
 		Type: "oom", Time: timestamp(o.Time), process: toProcess(o.Process),
 		API: o.API, Error: o.Error, RefusedBy: o.RefusedBy, Device: o.Device,
-		RequestedBytes: o.RequestedBytes, InuseBytes: o.InuseBytes, Span: o.Span.String(),
+		RequestedBytes: o.RequestedBytes, InuseBytes: o.InuseBytes, PoolBytes: o.PoolBytes, Span: o.Span.String(),
 		Stack: toFrames(o.Stack), Holders: holders,
 	})
 }

@@ -104,6 +104,13 @@ func TestSpansAreNamedWhereTheyAreKnown(t *testing.T) {
 	require.Equal(t, 5, strings.Count(b.String(), "span_id"))
 }
 
+// TestARefusalOfAPoolHasItsOwnAccount: what it had before ig-gpu attached is in no row.
+func TestARefusalOfAPoolHasItsOwnAccount(t *testing.T) {
+	var b bytes.Buffer
+	require.NoError(t, NewEncoder(&b).OOM(profile.OOM{API: profile.PoolAPI, InuseBytes: 2, PoolBytes: 78}))
+	require.Contains(t, b.String(), `"inuse_bytes":2,"pool_allocated_bytes":78,`)
+}
+
 // TestCallsHaveTheirDevice: device 0 is one, too.
 func TestCallsHaveTheirDevice(t *testing.T) {
 	for device, want := range map[int32]string{0: `"device":0,`, 1: `"device":1,`, profile.UnknownDevice: `"device":-1,`} {
