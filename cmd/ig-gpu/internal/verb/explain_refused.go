@@ -191,7 +191,7 @@ func composeRecovered(p *page, f *facts, found outcomes, more string) {
 	}{
 		{found.pooled, "PyTorch's pool was not out of memory after that: it returns its cache to the driver and asks again, which takes time. " +
 			"If another library asked, such as NCCL, it got nothing."},
-		{found.given, "The same line got memory on that GPU later: it asked again, or for less, as the allocators of XLA, TensorFlow, ONNX Runtime and CuPy do. " +
+		{found.given, "The same line got memory later: it asked again, or for less, as the allocators of XLA, TensorFlow, ONNX Runtime and CuPy do. " +
 			"If that was for another request, this one failed."},
 	} {
 		n := len(of.all)

@@ -9,7 +9,8 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/operators/judge/ooms"
 )
 
-// askingLine is a line of a process that requests memory of one GPU.
+// askingLine is a line of a process that requests memory of one GPU, or of any where that is unknown: of a context from before
+// the watch it is.
 type askingLine struct {
 	pid    uint32
 	device int32
@@ -37,7 +38,7 @@ type retries struct {
 
 // refused records a refusal, the nth.
 func (t *retries) refused(n int, r *ooms.Failure, rows *peakFacts) {
-	if r.IsHost || r.API == profile.PoolAPI || r.Device < 0 {
+	if r.IsHost || r.API == profile.PoolAPI {
 		return
 	}
 	if t.open == nil {
@@ -78,17 +79,17 @@ func (p *peakFacts) allocatedBy(line askingLine) (allocated, held int64) {
 		if r.Process.PID != line.pid || r.Layer() != profile.Driver || r.Kind == profile.KindHost {
 			continue
 		}
-		if r.Device == line.device || r.Device < 0 {
+		if r.Device == line.device || r.Device < 0 || line.device < 0 {
 			held += r.InuseBytes
 		}
-		if r.Device == line.device && known.where == line.where {
+		if (r.Device == line.device || line.device < 0) && known.where == line.where {
 			allocated += r.AllocBytes
 		}
 	}
 	return allocated, held
 }
 
-// wasGivenLater reports whether the line of a refusal allocated memory on that GPU later, and its process lives.
+// wasGivenLater reports whether the line of a refusal allocated memory there later, and its process lives.
 func (f *facts) wasGivenLater(n int) bool {
 	one := f.refused.retries.of[n]
 	if one == nil {

@@ -46,7 +46,7 @@ func TestAllocatorsThatAskForLessAreNotOutOfMemory(t *testing.T) {
 	jax.read(20*gib, 20*gib)
 	text := explained(t, jax.facts)
 	require.Contains(t, text, "The driver refused 8 times, the last time cuMemAlloc_v2 of 2.00 GiB on GPU 0 at next_batch (serve.py:30): CUDA_ERROR_OUT_OF_MEMORY.\n"+
-		"    The same line got memory on that GPU later: it asked again, or for less")
+		"    The same line got memory later: it asked again, or for less")
 	require.NotContains(t, text, "8 allocations were refused")
 	require.NotContains(t, text, "its allocation was refused")
 	require.NotContains(t, text, "No allocation was refused")
@@ -56,6 +56,14 @@ func TestAllocatorsThatAskForLessAreNotOutOfMemory(t *testing.T) {
 	cupy.refuse(78 * gib)
 	cupy.read(30*gib, 80*gib)
 	require.Contains(t, explained(t, cupy.facts), "The same line got memory")
+
+	unknown := newAsking() // of a context from before the watch
+	r := refusedBy("", 0)
+	r.Device = profile.UnknownDevice
+	unknown.refused.retries.refused(0, &r, &unknown.peaks)
+	unknown.refused.all = append(unknown.refused.all, r)
+	unknown.read(gib, gib)
+	require.Contains(t, explained(t, unknown.facts), "The same line got memory")
 
 	later := newAsking()
 	later.refuse(0)
