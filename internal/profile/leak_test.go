@@ -106,3 +106,28 @@ func TestALineLeaksOverAllStacksThatEndThere(t *testing.T) {
 	require.EqualValues(t, 7<<20, leaks[0].Grew)
 	require.InDelta(t, 60<<20, leaks[0].BytesPerHour, 1)
 }
+
+// In a program without Python, what one function leaks is not hidden by what another gives back: both end in the driver.
+func TestNativeFunctionsLeakOnTheirOwn(t *testing.T) {
+	ending := func(function string) stack.Stack {
+		return stack.Stack{
+			{Kind: stack.KindNative, Function: "cuMemAlloc_v2", File: "/usr/lib/libcuda.so.1"},
+			{Kind: stack.KindNative, Function: function, File: "/app/server"},
+		}
+	}
+	var profiles []*Profile
+	for minute := range int64(8) {
+		profiles = append(profiles, New(time.Unix(60*minute, 0), []Row{
+			{Stack: ending("KVCache::grow()"), Kind: "device", Values: Values{InuseBytes: minute << 20}},
+			{Stack: ending("Scratch::fit()"), Kind: "device", Values: Values{InuseBytes: (16 - 2*minute) << 20}},
+		}))
+	}
+	leaks, err := Leaks(profiles, 0.95)
+	require.NoError(t, err)
+	require.Len(t, leaks, 1)
+	require.Equal(t, "KVCache::grow() (server)", leaks[0].Line)
+
+	lines := Diff(profiles[0], profiles[7]).ByLine()
+	require.Len(t, lines, 2)
+	require.EqualValues(t, 7<<20, lines[0].Delta(InuseSpace))
+}

@@ -12,7 +12,8 @@ import (
 func TestWhereIsTheProgramsLineInTheLibrarys(t *testing.T) {
 	wait := Frame{Kind: KindPython, Function: "Condition.wait", File: "/usr/lib/python3.11/threading.py", Line: 327, Library: true}
 	load := Frame{Kind: KindPython, Function: "Trainer.load_batch", File: "/app/train.py", Line: 18}
-	malloc := Frame{Kind: KindNative, Function: "cuMemAlloc_v2", File: "/usr/lib/libcuda.so.1"}
+	malloc := native("cuMemAlloc_v2", "/usr/lib/libcuda.so.1")
+	grow, start := native("KVCache::grow(unsigned long)", "/app/server"), native("_start", "/app/server")
 	for _, c := range []struct {
 		stack Stack
 		want  string
@@ -22,12 +23,50 @@ func TestWhereIsTheProgramsLineInTheLibrarys(t *testing.T) {
 		{Stack{malloc, wait}, "Condition.wait (threading.py:327)"},
 		{Stack{malloc}, "cuMemAlloc_v2 (libcuda.so.1)"},
 		{nil, "[unknown]"},
+		{Stack{malloc, grow, start}, "KVCache::grow(unsigned long) (server)"},
+		{Stack{malloc, grow, wait}, "Condition.wait (threading.py:327)"},
 	} {
 		require.Equal(t, c.want, c.stack.Where())
 	}
 	require.Equal(t, load, Stack{malloc, wait, load}.User())
 	require.Equal(t, wait, Stack{malloc, wait, load}.Self())
 	require.Equal(t, malloc, Stack{malloc}.User())
+}
+
+// Without Python every stack ends in the driver: its function is no line of the program.
+func TestTheLineOfNativeCodeIsOutsideOfTheDriver(t *testing.T) {
+	driver, inside := native("cuMemAlloc_v2", "/usr/lib/libcuda.so.575.57.08"), native("0x1f3a0", "/usr/lib/libcuda.so.575.57.08")
+	runtime := native("cudaMalloc", "/usr/local/cuda/lib64/libcudart.so.12")
+	static := Stack{native("libcudart_static_8f5b1c0d", "/app/server"), native("__cudart613", "/app/server"), native("cudaMalloc", "/app/server")}
+	grow, start := native("KVCache::grow(unsigned long)", "/app/server"), native("_start", "/app/server")
+	kernel := Frame{Kind: KindKernel, Function: "add(float*)"}
+	for name, c := range map[string]struct {
+		stack Stack
+		want  Frame
+	}{
+		"driver":            {Stack{driver, grow, start}, grow},
+		"inside of it":      {Stack{inside, driver, grow, start}, grow},
+		"runtime":           {Stack{driver, runtime, grow, start}, grow},
+		"static runtime":    {append(append(Stack{driver}, static...), grow, start), grow},
+		"HIP":               {Stack{native("hipMalloc", "/opt/rocm/lib/libamdhip64.so.6"), grow}, grow},
+		"program's wrapper": {Stack{driver, native("cudaTake(unsigned long)", "/app/server"), start}, native("cudaTake(unsigned long)", "/app/server")},
+		"stripped":          {Stack{driver, native("0x4f3a1", "/app/server")}, native("0x4f3a1", "/app/server")},
+		"generated code":    {Stack{driver, native("0x7f31c0de1000", ""), start}, start},
+		"nothing but that":  {Stack{driver, native("0x7f31c0de1000", "")}, driver},
+		"cut":               {Stack{driver, {Kind: KindUnknown, Function: NoRules}}, driver},
+		"kernel":            {Stack{kernel, native("cuLaunchKernel", driver.File), grow, start}, grow},
+		"no call of driver": {Stack{native("futex_wait", "/lib/libc.so.6"), grow}, native("futex_wait", "/lib/libc.so.6")},
+		"library":           {Stack{driver, native("cublasSgemm_v2", "/usr/lib/libcublas.so.12"), grow}, native("cublasSgemm_v2", "/usr/lib/libcublas.so.12")},
+		"similarly named":   {Stack{native("f", "/usr/lib/libcudadebugger.so.1"), grow}, native("f", "/usr/lib/libcudadebugger.so.1")},
+		"Python of a library": {
+			Stack{driver, grow, {Kind: KindPython, Function: "f", File: "/usr/lib/python3.12/x.py", Line: 1, Library: true}},
+			Frame{Kind: KindPython, Function: "f", File: "/usr/lib/python3.12/x.py", Line: 1, Library: true},
+		},
+	} {
+		require.Equal(t, c.want, c.stack.User(), name)
+	}
+	require.Equal(t, Stack{grow, start}, Stack{driver, runtime, grow, start}.Own())
+	require.Equal(t, driver, Stack{driver, grow}.Self())
 }
 
 // TestALibraryIsNoIdentity: what counts as one is a setting of a run, and profiles of two

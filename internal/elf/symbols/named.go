@@ -35,9 +35,7 @@ type Named struct {
 }
 
 func name(s stack.Stack) *Named {
-	n := &Named{Stack: s, Frame: s.Self().Label(), UserFrame: s.User().Label(), Folded: s.Folded()}
-	n.Where = stack.Where(n.UserFrame, n.Frame)
-	return n
+	return &Named{Stack: s, Frame: s.Self().Label(), UserFrame: s.User().Label(), Where: s.Where(), Folded: s.Folded()}
 }
 
 // bytes is about the memory that it takes.

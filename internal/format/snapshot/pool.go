@@ -3,9 +3,7 @@
 package snapshot
 
 import (
-	"path"
 	"slices"
-	"strings"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/stack"
 )
@@ -16,7 +14,7 @@ const mostCandidates = 12
 // isOfPool reports whether PyTorch's caching allocator requested the memory.
 func isOfPool(s stack.Stack) bool {
 	return slices.ContainsFunc(s, func(f stack.Frame) bool {
-		return f.Kind == stack.KindNative && isIn(f, "libc10_cuda.so", "libc10_hip.so")
+		return f.Kind == stack.KindNative && f.IsIn("libc10_cuda.so", "libc10_hip.so")
 	})
 }
 
@@ -28,12 +26,7 @@ func isSilent(s stack.Stack) bool {
 	if end < 0 {
 		end = len(s)
 	}
-	return end == 0 || isIn(s[end-1], "libcuda.so", "libcudart", "libamdhip64")
-}
-
-func isIn(f stack.Frame, libraries ...string) bool {
-	name := path.Base(f.File)
-	return slices.ContainsFunc(libraries, func(l string) bool { return strings.HasPrefix(name, l) })
+	return end == 0 || s[end-1].IsDriver()
 }
 
 func (seg *segment) size() uint64 { return seg.end - seg.start }

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
-	"github.com/gpu-gadgets/gpu-gadgets/internal/stack"
 )
 
 // Row is one of a gadget, with its counters since the gadget has run.
@@ -158,22 +157,11 @@ func (m *Model) SinceMark() (time.Time, bool) {
 }
 
 // label is the frame that a row is attributed to: the innermost one of the program's own
-// Python, else of any, else the innermost one that is not the kernel.
+// Python, else of any, else the innermost native one outside of the driver, else the innermost that is not the kernel.
 func label(r *Row) string {
 	s := r.Stack
-	if own := s.User(); own.Kind == stack.KindPython && !own.Library {
-		return own.Label()
-	}
-	for _, f := range s {
-		if f.Kind == stack.KindPython {
-			return f.Label()
-		}
-	}
 	if r.Kernel != "" && len(s) > 1 {
 		s = s[1:]
 	}
-	if len(s) == 0 {
-		return stack.Unknown
-	}
-	return s[0].Label()
+	return s.User().Label()
 }

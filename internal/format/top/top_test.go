@@ -106,6 +106,17 @@ func TestScreens(t *testing.T) {
 	}
 }
 
+// TestNativeRowsAreOfTheProgramsFunction: of the functions of the driver there are few.
+func TestNativeRowsAreOfTheProgramsFunction(t *testing.T) {
+	driver := stack.Frame{Kind: stack.KindNative, Function: "cuMemAlloc_v2", File: "/usr/lib/libcuda.so.1"}
+	grow := stack.Frame{Kind: stack.KindNative, Function: "KVCache::grow()", File: "/app/server"}
+	kernel := stack.Frame{Kind: stack.KindKernel, Function: "gemm"}
+	require.Equal(t, "KVCache::grow() (server)", label(&Row{Row: profile.Row{Stack: stack.Stack{driver, grow}}}))
+	require.Equal(t, "KVCache::grow() (server)", label(&Row{Row: profile.Row{Stack: stack.Stack{kernel, driver, grow}}, Kernel: "gemm"}))
+	require.Equal(t, "gemm", label(&Row{Row: profile.Row{Stack: stack.Stack{kernel}}, Kernel: "gemm"}))
+	require.Equal(t, stack.Unknown, label(&Row{}))
+}
+
 // TestSumsAreExactHoweverRowsAreGrouped: totals are of all rows, layer by layer.
 func TestSumsAreExactHoweverRowsAreGrouped(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))

@@ -7,8 +7,10 @@
 //	frame       the innermost Python frame, `qualname (file:line)`; without one
 //	            the innermost native frame; [unknown] for a lost stack
 //	user_frame  the innermost Python frame that is neither the standard library's nor an
-//	            installed package's (--library-paths); without one the same as frame
-//	where       both, human-readable: `user_frame, in frame`, or frame where they are the same
+//	            installed package's (--library-paths); without Python the innermost native frame
+//	            outside of the driver and the runtime; without one the same as frame
+//	where       both, human-readable: `user_frame, in frame`; user_frame alone where they are the
+//	            same or frame is the driver's
 //	stack       all frames, root first, joined with "; " (hidden in columns)
 //
 // and one with holder_stacks and holder_bytes gets
@@ -141,7 +143,7 @@ func (s *source) addFields(ds datasource.DataSource) error {
 		wanted      bool
 	}{
 		{&s.where, "where", "Line of the program, and the library's that it is in", "60", "false", true},
-		{&s.user, "user_frame", "Innermost Python frame outside of libraries, or frame where there is none", "60", "true", true},
+		{&s.user, "user_frame", "Innermost Python frame outside of libraries; without Python, native frame outside of the driver; or frame", "60", "true", true},
 		{&s.frame, "frame", "Innermost Python frame, or native where there is none", "60", "true", true},
 		{&s.stack, "stack", "All frames, from the program's start to the call", "100", "true", true},
 		{&s.holders, "holders", "Who held most of the memory", "100", "false", s.holderStacks != nil && s.holderBytes != nil},

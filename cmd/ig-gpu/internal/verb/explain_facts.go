@@ -110,9 +110,7 @@ func lineOf(ds datasource.DataSource, row datasource.Data) string {
 	return frame
 }
 
-func isCUDA(frame string) bool {
-	return strings.Contains(frame, "(libcuda.so") || strings.Contains(frame, "(libcudart") || strings.Contains(frame, "(libamdhip64")
-}
+func isCUDA(frame string) bool { return stack.ParseLabel(frame).IsDriver() }
 
 // allocs takes in a reading of all rows of memory.
 func (f *facts) allocs(ds datasource.DataSource, rows []datasource.Data) {
