@@ -56,6 +56,8 @@ enum nccl_op {
 	CUDA_CAPTURE,	   /* a: stream, whose work becomes a graph, until … */
 	CUDA_CAPTURED,
 	HIP_COPY_WAIT,	   /* a: stream, if the copy waits for it */
+	CUDA_COPY_WAIT,	   /* a: none; to the host, of the default stream */
+	CUDA_COPY,	   /* a: stream, for which the call may wait: to pageable memory it does */
 	CUDA_CONTEXT_WAIT, /* cuCtxSynchronize; a: the context; 0: the current one */
 	CUDA_CONTEXT_CREATE, /* a: address of the context; b: device */
 	CUDA_CONTEXT_RETAIN, /* as CUDA_CONTEXT_CREATE, of a device's primary one */
@@ -160,6 +162,10 @@ enum nccl_op {
 #define NCCL_CUDA_PROBED_APIS(X)                                        \
 	X(cuStreamSynchronize, CUDA_STREAM_WAIT, 0, NCCL_NO, 0)                \
 	X(cuStreamSynchronize_ptsz, CUDA_STREAM_WAIT, 0, NCCL_NO, 1)           \
+	X(cuMemcpyDtoH_v2, CUDA_COPY_WAIT, NCCL_NO, NCCL_NO, 0)                \
+	X(cuMemcpyDtoH_v2_ptds, CUDA_COPY_WAIT, NCCL_NO, NCCL_NO, 1)           \
+	X(cuMemcpyDtoHAsync_v2, CUDA_COPY, 3, NCCL_NO, 0)                      \
+	X(cuMemcpyDtoHAsync_v2_ptsz, CUDA_COPY, 3, NCCL_NO, 1)                 \
 	X(cuStreamQuery, CUDA_STREAM_QUERY, 0, NCCL_NO, 0)                     \
 	X(cuStreamQuery_ptsz, CUDA_STREAM_QUERY, 0, NCCL_NO, 1)                \
 	X(cuEventRecord, CUDA_EVENT_RECORD, 0, 1, 0)                           \

@@ -82,6 +82,14 @@ static __always_inline bool hip_copy_waits(const struct nccl_arguments *args)
 	return args->value[2] && (__u32)args->value[3] <= HIP_DEVICE_TO_HOST;
 }
 
+/* A copy that waits for nothing: of no bytes, the third argument of all, or of HIP's within a device. */
+static __always_inline bool copy_returns_at_once(const struct nccl_arguments *args, __u32 op)
+{
+	if (op == HIP_COPY_WAIT)
+		return !hip_copy_waits(args);
+	return (op == CUDA_COPY || op == CUDA_COPY_WAIT) && !args->value[2];
+}
+
 /* A call of the driver, whose arguments are in `call`: a wait, or what has to do with streams. */
 static __always_inline void driver_enter(struct thread *t, __u64 process,
 					 const struct nccl_api *api)
@@ -93,11 +101,17 @@ static __always_inline void driver_enter(struct thread *t, __u64 process,
 	switch (api->op) {
 	case CUDA_STREAM_WAIT:
 	case HIP_COPY_WAIT:
+	case CUDA_COPY_WAIT:
+		call->stream = nccl_stream_key(t, call->a, api->per_thread);
+		stream_pending(process, call->stream, call->enter_boot_ns, tid);
+		break;
+	case CUDA_COPY:
+		call->stream = nccl_stream_key(t, call->a, api->per_thread);
+		stream_copies(process, call->stream, call->enter_boot_ns, tid);
+		break;
 	case CUDA_STREAM_QUERY:
 	case CUDA_STREAM_AFTER:
 		call->stream = nccl_stream_key(t, call->a, api->per_thread);
-		if (api->op == CUDA_STREAM_WAIT || api->op == HIP_COPY_WAIT)
-			stream_pending(process, call->stream, call->enter_boot_ns, tid);
 		break;
 	case CUDA_EVENT_RECORD:
 		call->stream = nccl_stream_key(t, call->b, api->per_thread);
@@ -146,7 +160,7 @@ static __always_inline void nccl_enter(struct pt_regs *ctx, struct thread *t, __
 	if (call->sp && sp < call->sp)
 		return; /* nested */
 	nccl_arguments(ctx, &args, nccl_is_operation(api->op));
-	if (api->op == HIP_COPY_WAIT && !hip_copy_waits(&args))
+	if (copy_returns_at_once(&args, api->op))
 		return;
 	if (call->sp) {
 		if (sp == call->sp && id == call->api && args.value[0] == call->first)

@@ -12,11 +12,10 @@
  * recorded when its call is entered, so that a rank blocked in the call counts as
  * arrived. It counts as issued when the call returns or, in a group, when the group ends.
  */
+#define NCCL_API_SLOTS 128
 #ifdef LINUX_5_10
-#define NCCL_API_SLOTS 64
 #define NCCL_STACK_BYTES 16
 #else
-#define NCCL_API_SLOTS 128
 #define NCCL_STACK_BYTES 24 /* of ncclAllToAllv */
 #endif
 _Static_assert(NCCL_API_COUNT <= NCCL_API_SLOTS, "the next power of two, please");

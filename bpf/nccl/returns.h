@@ -194,6 +194,7 @@ static __always_inline void driver_returned(struct thread *t, __u32 op, bool may
 	switch (op) {
 	case CUDA_STREAM_WAIT:
 	case HIP_COPY_WAIT:
+	case CUDA_COPY_WAIT:
 	case CUDA_STREAM_QUERY:
 		stream_done(t->process, call->stream, call->enter_boot_ns);
 		break;
@@ -243,6 +244,10 @@ static __noinline int nccl_returned(struct thread *t, __u32 result, bool may_sle
 		stream_pending(t->process, call->stream, call->enter_boot_ns, 0);
 	else if (result == CUDA_NOT_READY && op == CUDA_EVENT_QUERY)
 		event_pending(t->process, call->a, 0);
+	if (op == CUDA_COPY) { /* also if it has failed */
+		stream_copies(t->process, call->stream, 0, bpf_get_current_pid_tgid());
+		return 0;
+	}
 	if (op > NCCL_CUDA ? result != 0 : nccl_failed(result))
 		return 0;
 	switch (op) {

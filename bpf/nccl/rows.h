@@ -131,6 +131,10 @@ int dump_communicators(struct bpf_iter__bpf_map_elem *ctx)
 	if (s) {
 		r->pending_covered_ns = s->pending_covered_ns;
 		r->pending_boot_ns = s->waiting ? r->now_boot_ns : s->pending_boot_ns;
+		if (s->copying && s->copy_covered_ns >= s->pending_covered_ns) {
+			r->pending_covered_ns = s->copy_covered_ns;
+			r->pending_boot_ns = r->now_boot_ns;
+		}
 	}
 	bpf_seq_write(ctx->meta->seq, &head, sizeof(head));
 	bpf_seq_write(ctx->meta->seq, c->ring, sizeof(c->ring));

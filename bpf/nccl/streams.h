@@ -35,7 +35,8 @@ struct stream {
 	 * query, or are now, while a thread waits for them. */
 	__u64 pending_covered_ns, pending_boot_ns;
 	__u32 waiting; /* the thread; 0: none */
-	__u32 pad;
+	__u32 copying; /* a thread in a copy to the host, which may wait for the operations … */
+	__u64 copy_covered_ns; /* … issued before; 0: none */
 	__u32 communicators;
 	__u32 afters; /* total; the next index, modulo STREAM_AFTERS */
 	__u64 communicator[STREAM_COMMUNICATORS];

@@ -95,6 +95,8 @@ __noinline int stream_done_itself(__u64 process, __u64 stream, __u64 covered)
 	}
 	if (s->waiting && s->pending_covered_ns <= covered)
 		s->waiting = 0;
+	if (s->copying && s->copy_covered_ns <= covered)
+		s->copying = 0;
 	return 0;
 }
 
@@ -126,6 +128,45 @@ __noinline int stream_pending(__u64 process, __u64 stream, __u64 covered, __u32 
 		if (after->stream && after->since_boot_ns <= covered)
 			stream_pending_itself(process, after->stream, after->covered_boot_ns,
 					      waiting);
+	}
+	return 0;
+}
+
+/* A thread copies on a stream, since `covered`; 0: no longer. */
+static __always_inline void stream_copies_itself(__u64 process, __u64 stream, __u64 covered,
+						 __u32 thread)
+{
+	struct stream *s = stream_find(process, stream);
+
+	if (!s)
+		return;
+	if (covered) {
+		s->copy_covered_ns = covered;
+		s->copying = thread;
+	} else if (s->copying == thread) {
+		s->copying = 0;
+	}
+}
+
+/*
+ * The same for a stream and for those that it waits for. It says nothing of the time after: to
+ * pinned memory the call returns at once, whatever the stream does, so neither is anything done
+ * then, nor was anything pending.
+ */
+__noinline int stream_copies(__u64 process, __u64 stream, __u64 covered, __u32 thread)
+{
+	struct stream *s = stream_find(process, stream);
+
+	if (!s)
+		return 0;
+	stream_copies_itself(process, stream, covered, thread);
+	for (int i = 0; i < STREAM_AFTERS; i++) {
+		struct stream_after *after = &s->after[i];
+
+		if (!after->stream || (covered && after->since_boot_ns > covered))
+			continue;
+		stream_copies_itself(process, after->stream, covered ? after->covered_boot_ns : 0,
+				     thread);
 	}
 	return 0;
 }

@@ -4,6 +4,7 @@
  * The entries of DRIVER_CALLS that copy and set. Linear ones happen, at once; those of
  * arrays and of two and three dimensions are only recorded.
  */
+#include "later.h"
 #include "launch.h"
 
 /* Captured work has no effect, even later: a graph is only a number of nodes. */
@@ -13,6 +14,24 @@ CUresult copy(struct work *w, uint64_t to, uint64_t from)
 	if (r == CUDA_SUCCESS && !w->captured)
 		contents_copy(to, from, w->bytes);
 	return r;
+}
+
+/*
+ * To the host: the call returns when the stream is that far, except, if it is asynchronous, with pinned
+ * memory (API synchronization behavior). The lock is not held meanwhile.
+ */
+static CUresult to_host(struct work *w, uint64_t to, uint64_t from, bool is_async)
+{
+	CUresult r = submit(w);
+	if (r != CUDA_SUCCESS || w->captured)
+		return r;
+	if (w->bytes && !(is_async && host_at(to))) {
+		pthread_mutex_unlock(&sim.lock);
+		later_stream(w->stream, true);
+		pthread_mutex_lock(&sim.lock);
+	}
+	contents_copy(to, from, w->bytes);
+	return CUDA_SUCCESS;
 }
 
 CUresult set(struct work *w, uint64_t p, unsigned value, unsigned element_bytes, uint64_t n)
@@ -38,7 +57,7 @@ CUresult set(struct work *w, uint64_t p, unsigned value, unsigned element_bytes,
 #define TO_AT_FROM (uint64_t to, size_t at, uint64_t from, size_t n)
 COPY_PTDS(cuMemcpy, TO_FROM, COPY_ANY)
 COPY_PTDS(cuMemcpyHtoD_v2, TO_FROM, COPY_HTOD)
-COPY_PTDS(cuMemcpyDtoH_v2, TO_FROM, COPY_DTOH)
+PTDS(cuMemcpyDtoH_v2, TO_FROM, to_host(&w, to, from, false), .bytes = n, .direction = COPY_DTOH)
 COPY_PTDS(cuMemcpyDtoD_v2, TO_FROM, COPY_DTOD)
 ARRAY_PTDS(cuMemcpyHtoA_v2, TO_AT_FROM, COPY_HTOD)
 ARRAY_PTDS(cuMemcpyAtoH_v2, TO_FROM_AT, COPY_DTOH)
@@ -51,7 +70,8 @@ COPY_PTSZ(cuMemcpyAsync, (uint64_t to, uint64_t from, size_t n, CUstream s), COP
 COPY_PTSZ(cuMemcpyWithAttributesAsync,
 	  (uint64_t to, uint64_t from, size_t n, const void *attributes, CUstream s), COPY_ANY)
 COPY_PTSZ(cuMemcpyHtoDAsync_v2, (uint64_t to, uint64_t from, size_t n, CUstream s), COPY_HTOD)
-COPY_PTSZ(cuMemcpyDtoHAsync_v2, (uint64_t to, uint64_t from, size_t n, CUstream s), COPY_DTOH)
+PTSZ(cuMemcpyDtoHAsync_v2, (uint64_t to, uint64_t from, size_t n, CUstream s), to_host(&w, to, from, true),
+     .bytes = n, .direction = COPY_DTOH, .stream = s)
 COPY_PTSZ(cuMemcpyDtoDAsync_v2, (uint64_t to, uint64_t from, size_t n, CUstream s), COPY_DTOD)
 ARRAY_PTSZ(cuMemcpyHtoAAsync_v2, (uint64_t to, size_t at, uint64_t from, size_t n, CUstream s), COPY_HTOD)
 ARRAY_PTSZ(cuMemcpyAtoHAsync_v2, (uint64_t to, uint64_t from, size_t at, size_t n, CUstream s), COPY_DTOH)
