@@ -98,6 +98,12 @@ static __always_inline bool torch_read(struct pt_regs *ctx, __u32 id, struct tor
 	}
 }
 
+/* Whether it is that a block was freed. */
+static __always_inline bool torch_is_free(const struct torch_report *r)
+{
+	return r->op != TORCH_OOM && r->bytes < 0;
+}
+
 /* A function of its own: its stack is not that of process_remember(). Returns 0 or -errno. */
 static __noinline int torch_pool_new(struct torch_pool_key *key)
 {
@@ -106,15 +112,43 @@ static __noinline int torch_pool_new(struct torch_pool_key *key)
 	return key ? bpf_map_update_elem(&torch_pools, key, &fresh, BPF_NOEXIST) : -1;
 }
 
+/* In `flags` of a process that has executed no program since it was forked (linux/sched.h). */
+#define PF_FORKNOEXEC 0x40
+
+/*
+ * Whether a process was forked, without a program of its own, from one that has a pool of the
+ * device. It has copies of that one's tensors, which its garbage collector may delete: PyTorch
+ * then reports a block of the parent, with all that the parent had allocated at the fork.
+ */
+static __noinline bool torch_pool_is_parents(const struct torch_report *r)
+{
+	struct task_struct *task = task_current();
+	struct torch_pool_key key = {};
+
+	if (!r || !(task->group_leader->flags & PF_FORKNOEXEC))
+		return false;
+	key.process = process_id_of(task->real_parent);
+	key.device = r->device;
+	return bpf_map_lookup_elem(&torch_pools, &key) != NULL;
+}
+
+/*
+ * The pool of a report. NULL: there is no room, which is counted, or a block is freed that is the
+ * parent's. A server that was forked before it initialised CUDA has its pool from the first block
+ * on that it allocates.
+ */
 static __always_inline struct torch_pool *torch_pool_of(const struct torch_report *r)
 {
 	struct torch_pool_key key = { .process = r->process, .device = r->device };
 	struct torch_pool *pool = bpf_map_lookup_elem(&torch_pools, &key);
 
-	if (pool)
+	if (pool || (torch_is_free(r) && torch_pool_is_parents(r)))
 		return pool;
 	(void)FACT_ADD(r->process, QUOTA_POOLS, MAX_TORCH_POOLS, torch_pool_new(&key));
-	return bpf_map_lookup_elem(&torch_pools, &key); /* or another CPU has made it */
+	pool = bpf_map_lookup_elem(&torch_pools, &key); /* or another CPU has made it */
+	if (!pool)
+		drop(DROP_TORCH_POOLS_FULL);
+	return pool;
 }
 
 static __always_inline void torch_pool_totals(struct torch_pool *pool, const struct torch_report *r)
@@ -223,14 +257,12 @@ static __noinline struct thread *torch_begin(struct pt_regs *ctx, struct thread 
 	}
 	r.process = t->process;
 	pool = torch_pool_of(&r);
-	if (!pool) {
-		drop(DROP_TORCH_POOLS_FULL);
+	if (!pool)
 		return 0;
-	}
 	torch_pool_totals(pool, &r);
 	if (r.op == TORCH_OOM) {
 		__sync_fetch_and_add(&pool->ooms, 1);
-	} else if (r.bytes < 0) {
+	} else if (torch_is_free(&r)) {
 		if (torch_back(&r, pool, &t->call.tensor) && torch_requested &&
 		    t->call.tensor.handle)
 			request_freed(r.process, &t->call.tensor);

@@ -213,7 +213,8 @@ EXPORTED void simtorch_synchronize(int device, unsigned stream)
 	pthread_mutex_unlock(&lock);
 }
 
-/* Frees a block. 0, or -1: there is none at this address. */
+/* Frees a block. 0, or -1: there is none at this address. As in PyTorch's pool, the driver is not called: also in
+ * a child that was forked, which cannot. */
 EXPORTED int simtorch_free(int device, void *pointer)
 {
 	struct c10_device where = {C10_GPU, (int8_t)device};
@@ -223,13 +224,13 @@ EXPORTED int simtorch_free(int device, void *pointer)
 
 	freeing(pointer);
 	pthread_mutex_lock(&lock);
-	if (use(device) && is_async) {
+	if (is_async && use(device)) {
 		int err = driver.free_async((uint64_t)pointer, NULL);
 
 		pthread_mutex_unlock(&lock);
 		return err ? -1 : 0;
 	}
-	if (use(device)) {
+	if (device >= 0 && device < MAX_DEVICES) {
 		pool = &pools[device];
 		b = pool_find(pool, (uint64_t)pointer);
 	}

@@ -145,11 +145,18 @@ func (b *beforeAttach) addRows(sources map[string]datasource.DataSource) error {
 	if err != nil {
 		return err
 	}
+	copies, err := newCopies(pools)
+	if err != nil {
+		return err
+	}
 	to, err := fieldsOf(allocs, "proc", "process", "device", "kind", "stack_id", "inuse_bytes", "peak_bytes")
 	if err != nil {
 		return err
 	}
 	if err := pools.SubscribeArray(func(_ datasource.DataSource, all datasource.DataArray) error {
+		if err := copies.remove(all); err != nil {
+			return fmt.Errorf("remove rows of %s: %w", pools.Name(), err)
+		}
 		now := map[poolOf]readPool{}
 		for n := range all.Len() {
 			if key, p, ok := poolFrom(from, all.Get(n)); ok {
