@@ -110,7 +110,7 @@ func TestEachProcessHasItsFailure(t *testing.T) {
 func TestAPoolsTotalsSayWhyItRefused(t *testing.T) {
 	require.Empty(t, Pool{}.why(1))
 	pool := func(allocated uint64, refused string) Pool {
-		return Pool{AllocatedBytes: allocated << 20, ReservedBytes: 1 << 30, Refused: refused}
+		return Pool{AllocatedBytes: allocated << 20, ReservedBytes: 1 << 30, Refused: refused, RefusedBytes: 20 << 20}
 	}
 	require.Equal(t, "PyTorch's pool uses 900 MiB of its 1.00 GiB, and the driver had no more", pool(900, "cuMemAlloc_v2").why(200<<20))
 	cut := pool(400, "cuMemAlloc_v2").why(64 << 20)
@@ -121,6 +121,15 @@ func TestAPoolsTotalsSayWhyItRefused(t *testing.T) {
 	require.Equal(t, "PyTorch's pool uses 400 MiB of its 1.00 GiB: the 624 MiB that it does not use are in pieces that are too small,"+
 		" though expandable segments are on, or kept for other streams or CUDA graphs", pool(400, "cuMemCreate").why(64<<20))
 	require.Contains(t, pool(900, "cuMemCreate").why(200<<20), "and the driver had no more")
+
+	// Another allocator, as torch_memory_saver, makes whole segments by it.
+	other := pool(400, "cuMemCreate")
+	other.RefusedBytes = 64 << 20
+	require.Contains(t, other.why(64<<20), "in pieces that are too small (fragmentation; max_split_size_mb of PYTORCH_CUDA_ALLOC_CONF is made for that), or kept")
+	other.RefusedBytes = 20 << 20 // the segment of a request of 1 to 10 MiB, or a piece
+	require.Contains(t, other.why(5<<20), "in pieces that are too small, or kept")
+	other.RefusedBytes = 2 << 20
+	require.NotContains(t, other.why(1<<20), "expandable")
 
 	limit := "and the driver was not seen to refuse: it may be the pool's own limit (set_per_process_memory_fraction)"
 	require.Contains(t, pool(900, "").why(200<<20), limit)
@@ -133,7 +142,7 @@ func TestAPoolSaysWhatItDoesNotUseByWhy(t *testing.T) {
 	const mib = 1 << 20
 	pool := func(refused string, pieces, apart, kept uint64) string {
 		return Pool{
-			AllocatedBytes: 400 * mib, ReservedBytes: (400 + pieces + apart + kept) * mib, Refused: refused,
+			AllocatedBytes: 400 * mib, ReservedBytes: (400 + pieces + apart + kept) * mib, Refused: refused, RefusedBytes: 20 * mib,
 			Unused: Unused{PiecesBytes: pieces * mib, ApartBytes: apart * mib, KeptBytes: kept * mib},
 		}.why(64 * mib)
 	}

@@ -18,6 +18,8 @@ type Pool struct {
 	// Refused is the driver's function that refused the process last before, since the
 	// pool refused; "": none did, though the driver is what a pool asks first.
 	Refused string
+	// RefusedBytes is how much that was requested of.
+	RefusedBytes uint64
 	// By is who refused there: the driver, or a library in front of it.
 	By string
 }
@@ -29,8 +31,38 @@ type Unused struct{ PiecesBytes, LargerBytes, ApartBytes, KeptBytes uint64 }
 // (kSmallSize of c10/cuda/CUDACachingAllocator.cpp).
 const smallBytes = 1 << 20
 
-// expandableAPI is the function that only expandable segments call.
-const expandableAPI = "cuMemCreate"
+// expandableAPI is the function that expandable segments call, for one piece at a time: of smallPiece for tensors of up to
+// smallBytes, else of largePiece (kSmallBuffer and kLargeBuffer of c10/cuda/CUDACachingAllocator.cpp). Allocators that
+// replace the pool's cudaMalloc by it, such as torch_memory_saver, request whole segments.
+const (
+	expandableAPI = "cuMemCreate"
+	smallPiece    = 2 << 20
+	largePiece    = 20 << 20
+)
+
+// allocator is how a pool asks the driver for memory.
+type allocator int
+
+const (
+	segments   allocator = iota // as it does by itself
+	expandable                  // pieces of expandable segments
+	replaced                    // by another library, which makes the segments
+	unknown                     // one of the last two
+)
+
+// allocator follows from what was refused on the way to a request. A segment of 2 or 20 MiB may also be that of a smaller
+// request without expandable segments.
+func (p Pool) allocator(requested uint64) allocator {
+	switch {
+	case p.Refused != expandableAPI:
+		return segments
+	case p.RefusedBytes == largePiece && p.RefusedBytes < requested:
+		return expandable
+	case p.RefusedBytes != smallPiece && p.RefusedBytes != largePiece && p.RefusedBytes >= requested:
+		return replaced
+	}
+	return unknown
+}
 
 // why says what a request failed of, as far as the two totals prove it; "" for a pool
 // that had nothing reserved.
@@ -46,13 +78,13 @@ func (p Pool) why(requested uint64) string {
 	case unused < requested:
 		return text + ", and the driver had no more" + p.limit()
 	case p.Unused == Unused{} && requested <= smallBytes:
-		return text + fmt.Sprintf(": the %s that it does not use are in segments for larger tensors, in %s, or kept for other streams or CUDA graphs", size(unused), p.pieces(false))
+		return text + fmt.Sprintf(": the %s that it does not use are in segments for larger tensors, in %s, or kept for other streams or CUDA graphs", size(unused), p.pieces(requested, false))
 	case p.Unused == Unused{}:
 		// Segments without a block in use had been returned before, except those of private pools.
-		return text + fmt.Sprintf(": the %s that it does not use are in %s, or kept for other streams or CUDA graphs", size(unused), p.pieces(true))
+		return text + fmt.Sprintf(": the %s that it does not use are in %s, or kept for other streams or CUDA graphs", size(unused), p.pieces(requested, true))
 	}
 	parts := []part{
-		{p.Unused.PiecesBytes, "in " + p.pieces(p.Unused.PiecesBytes >= requested && requested > smallBytes)},
+		{p.Unused.PiecesBytes, "in " + p.pieces(requested, p.Unused.PiecesBytes >= requested && requested > smallBytes)},
 		{p.Unused.LargerBytes, "in segments for larger tensors, which small ones may not use"},
 		{p.Unused.KeptBytes, "kept in segments without a tensor, as CUDA graphs and other private pools do"},
 		{p.Unused.ApartBytes, "in pieces that are large enough, for another stream or of a private pool"},
@@ -81,14 +113,17 @@ type part struct {
 	is    string
 }
 
-// pieces names fragmentation, and what is made for it where that is all it failed of.
-func (p Pool) pieces(advise bool) string {
+// pieces names fragmentation, and what is made for it where that is all that a request failed of.
+func (p Pool) pieces(requested uint64, advise bool) string {
 	const text = "pieces that are too small"
+	how := p.allocator(requested)
 	switch {
-	case p.Refused == expandableAPI:
+	case how == expandable:
 		return text + ", though expandable segments are on"
-	case advise:
+	case advise && how == segments:
 		return text + " (fragmentation; expandable segments or max_split_size_mb of PYTORCH_CUDA_ALLOC_CONF are made for that)"
+	case advise && how == replaced:
+		return text + " (fragmentation; max_split_size_mb of PYTORCH_CUDA_ALLOC_CONF is made for that)"
 	}
 	return text
 }

@@ -59,7 +59,7 @@ func (r *Reader) Read(d datasource.Data) Failure {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if before := r.refused.before(&f); before != nil {
-		f.Pool.Refused, f.Pool.By = before.API, before.By
+		f.Pool.Refused, f.Pool.RefusedBytes, f.Pool.By = before.API, before.RequestedBytes, before.By
 	}
 	return f
 }

@@ -15,6 +15,7 @@ const (
 	smallBlock    = 1 << 20
 	smallestBlock = 512 // each is a multiple of it
 	smallSegment  = 2 << 20
+	largePiece    = 20 << 20 // of expandable segments (kLargeBuffer)
 )
 
 // area is memory that the driver gave: a segment, or a piece that is mapped into an
@@ -77,15 +78,20 @@ func fitting(areas []area, blocks []block, size uint64) map[int32]fit {
 	return found
 }
 
-// joined makes one area of pieces that lie side by side, as those of an expandable segment.
+// joined makes one area of pieces that lie side by side, as those of an expandable segment. Allocators that replace
+// PyTorch's cudaMalloc also map memory, each a segment of its own, mostly of another size.
 func joined(areas []area) []area {
 	var all []area
+	last := uint64(0) // the size of the last piece
 	for _, a := range areas {
-		if n := len(all); n > 0 && all[n-1].end == a.start && all[n-1].isSmall == a.isSmall && all[n-1].isPiece && a.isPiece {
+		size := a.end - a.start
+		n := len(all)
+		if n > 0 && all[n-1].isPiece && a.isPiece && all[n-1].end == a.start && size == last && (size == smallSegment || size == largePiece) {
 			all[n-1].end = a.end
 			continue
 		}
 		all = append(all, a)
+		last = size
 	}
 	return all
 }

@@ -50,6 +50,14 @@ func TestGapsThatASizeFitsInto(t *testing.T) {
 	require.Empty(t, fitting(nil, nil, mib))
 }
 
+// Segments that another allocator maps side by side are none of them a part of another.
+func TestOnlyPiecesOfExpandableSegmentsAreJoined(t *testing.T) {
+	require.Len(t, joined([]area{pieceOf(0, 20), pieceOf(20, 20), pieceOf(40, 20)}), 1)
+	require.Len(t, joined([]area{pieceOf(0, 2), pieceOf(2, 2), pieceOf(4, 2)}), 1)
+	require.Len(t, joined([]area{pieceOf(0, 64), pieceOf(64, 64), pieceOf(128, 20)}), 3)
+	require.Len(t, joined([]area{pieceOf(0, 20), pieceOf(20, 2)}), 2)
+}
+
 func TestWhatAPoolCouldUse(t *testing.T) {
 	p := totalsOf{allocated: 600 * mib, reserved: 1000 * mib, out: 900 * mib, back: 300 * mib}
 	usable, known := p.usable(fit{usable: 30 * mib, held: 900 * mib}, 64*mib)
