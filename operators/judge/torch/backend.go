@@ -19,7 +19,8 @@ import (
 // used: c10/cuda/CUDAAllocatorConfig.cpp. The first name is of 2.9 and newer.
 var settingsNames = []string{"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF"}
 
-// uncachedNames turn the pool off; the second one is accepted for ROCm. Of the backends, PyTorch for
+// uncachedNames turn the pool off if their value is 1 (c10::utils::check_env); older versions took any value, so that
+// others are doubtful. The second one is accepted for ROCm. Of the backends, PyTorch for
 // ROCm accepts both names (CUDAAllocatorConfig::parseAllocatorConfig), that for CUDA the first alone:
 // it ends with "Unknown allocator backend" where it is given the second.
 var (
@@ -27,14 +28,18 @@ var (
 	asyncBackends = []string{"backend:cudaMallocAsync", "backend:hipMallocAsync"}
 )
 
-// withoutPool says why PyTorch of a process with this environment (NAME=value, each ended
-// by NUL) has no pool whose blocks could be followed; "" where it has.
-func withoutPool(environ []byte) string {
+// withoutPool says why PyTorch of a process with this environment (NAME=value, each ended by NUL) has no pool whose blocks
+// could be followed; "" where it has. It may have none where `doubt`, a setting, is not empty.
+func withoutPool(environ []byte) (why, doubt string) {
 	uncached, async := "", ""
 	for entry := range bytes.SplitSeq(environ, []byte{0}) {
 		name, value, _ := strings.Cut(string(entry), "=")
 		if slices.Contains(uncachedNames, name) {
-			uncached = name
+			if value == "1" {
+				uncached = name
+			} else {
+				doubt = string(entry)
+			}
 		}
 		for _, n := range settingsNames {
 			if name != n {
@@ -49,11 +54,11 @@ func withoutPool(environ []byte) string {
 	}
 	switch {
 	case uncached != "":
-		return uncached + ": it asks the driver for each tensor, which are the rows of kind device"
+		return uncached + ": it asks the driver for each tensor, which are the rows of kind device", ""
 	case async != "":
-		return async + ": it has no pool of its own, and its tensors are the rows of kind pool, which is the driver's"
+		return async + ": it has no pool of its own, and its tensors are the rows of kind pool, which is the driver's", ""
 	}
-	return ""
+	return "", doubt
 }
 
 // watchBackends reports, once for each process whose PyTorch was found, that there is no
@@ -77,10 +82,10 @@ func (i *instance) watchBackends(gc operators.GadgetContext) error {
 		name, _ := comm.String(d)
 		// It may have ended meanwhile, or may not be read.
 		environ, _ := memory.ReadInherited(i.procFS, n, memory.MaxBytes)
-		if why := withoutPool(environ); why != "" {
+		if why, doubt := withoutPool(environ); why != "" {
 			gc.Logger().Infof("torch: PyTorch of %s[%d] runs with %s", name, n, why)
 		} else {
-			i.quiet.find(n, name)
+			i.quiet.find(n, name, doubt)
 		}
 		return nil
 	}, subscription)

@@ -20,13 +20,34 @@ func TestWhoHasNoPoolIsKnownByItsSettings(t *testing.T) {
 		"PYTORCH_NO_CUDA_MEMORY_CACHING=1\x00":                                                    "PYTORCH_NO_CUDA_MEMORY_CACHING",
 		"PYTORCH_NO_HIP_MEMORY_CACHING=1\x00":                                                     "PYTORCH_NO_HIP_MEMORY_CACHING",
 		"PYTORCH_HIP_ALLOC_CONF=backend:hipMallocAsync\x00":                                       "backend:hipMallocAsync",
-		"PYTORCH_NO_CUDA_MEMORY_CACHING=\x00PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True\x00": "PYTORCH_NO_CUDA_MEMORY_CACHING",
+		"PYTORCH_NO_CUDA_MEMORY_CACHING=\x00PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True\x00": "",
+		"PYTORCH_NO_CUDA_MEMORY_CACHING=0\x00":                                                    "",
 	} {
-		got := withoutPool([]byte(environ))
+		got, _ := withoutPool([]byte(environ))
 		if want == "" {
 			require.Empty(t, got, "%q", environ)
 		} else {
 			require.Regexp(t, "^"+want+": ", got, "%q", environ)
 		}
 	}
+}
+
+// Versions differ in whether values other than 1 turn the pool off.
+func TestASettingThatMayTurnThePoolOffIsNamedOnceNothingIsReported(t *testing.T) {
+	for _, setting := range []string{"PYTORCH_NO_CUDA_MEMORY_CACHING=0", "PYTORCH_NO_CUDA_MEMORY_CACHING="} {
+		why, doubt := withoutPool([]byte("A=b\x00" + setting + "\x00"))
+		require.Empty(t, why)
+		require.Equal(t, setting, doubt)
+		var q quiet
+		q.find(7, "python3", doubt)
+		var lines []string
+		for range quietReadings {
+			q.read()
+			lines = q.see(map[uint32]uint64{7: quietAfter})
+		}
+		require.Len(t, lines, 1)
+		require.Contains(t, lines[0], setting+" may turn its pool off, or another allocator may replace it")
+	}
+	_, doubt := withoutPool([]byte("PYTORCH_NO_CUDA_MEMORY_CACHING=1\x00"))
+	require.Empty(t, doubt)
 }

@@ -34,18 +34,19 @@ type quiet struct {
 
 type quietProcess struct {
 	name     string
+	doubt    string // a setting that may explain it; mostly ""
 	readings int
 	known    bool // it has reported a pool, or that it has not was logged
 }
 
-// find takes a process that has PyTorch.
-func (q *quiet) find(pid uint32, name string) {
+// find takes a process that has PyTorch, with a setting that may turn its pool off, or "".
+func (q *quiet) find(pid uint32, name, doubt string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.found == nil || len(q.found) >= maxQuiet {
 		q.found = map[uint32]*quietProcess{}
 	}
-	q.found[pid] = &quietProcess{name: name}
+	q.found[pid] = &quietProcess{name: name, doubt: doubt}
 }
 
 // reported records a process that has reported a pool.
@@ -83,10 +84,19 @@ func (q *quiet) see(asked map[uint32]uint64) (lines []string) {
 		}
 		if p.readings++; p.readings >= quietReadings {
 			p.known = true
-			lines = append(lines, fmt.Sprintf("PyTorch of %s[%d] has reported no tensor during %d allocations from the driver: another allocator may replace its pool (torch.cuda.memory.change_current_allocator), whose memory is in the rows of the driver's kinds", p.name, pid, n))
+			lines = append(lines, p.line(pid, n))
 		}
 	}
 	return lines
+}
+
+// line says it, of so many allocations from the driver.
+func (p *quietProcess) line(pid uint32, asked uint64) string {
+	why := "another allocator may replace its pool"
+	if p.doubt != "" {
+		why = p.doubt + " may turn its pool off, or another allocator may replace it"
+	}
+	return fmt.Sprintf("PyTorch of %s[%d] has reported no tensor during %d allocations from the driver: %s (torch.cuda.memory.change_current_allocator), whose memory is in the rows of the driver's kinds", p.name, pid, asked, why)
 }
 
 // watch reads the rows of the pools and of all allocations, where there are both.

@@ -15,9 +15,9 @@ func TestAnAllocatorInThePlaceOfThePoolIsSaidOnce(t *testing.T) {
 		return q.see(asked)
 	}
 	require.Empty(t, see(map[uint32]uint64{7: 1000}), "no PyTorch was found there")
-	q.find(7, "python3")
-	q.find(8, "train")
-	q.find(9, "idle")
+	q.find(7, "python3", "")
+	q.find(8, "train", "")
+	q.find(9, "idle", "")
 	all := map[uint32]uint64{7: 1000, 8: 1000, 9: quietAfter - 1}
 	require.Empty(t, see(all), "its pools may be read later")
 	q.reported(8)
@@ -31,7 +31,7 @@ func TestAnAllocatorInThePlaceOfThePoolIsSaidOnce(t *testing.T) {
 
 	delete(all, 8) // it ends, and another has its number
 	require.Empty(t, see(all))
-	q.find(8, "other")
+	q.find(8, "other", "")
 	all[8] = quietAfter
 	require.Empty(t, see(all))
 	require.Len(t, see(all), 1)
@@ -40,7 +40,7 @@ func TestAnAllocatorInThePlaceOfThePoolIsSaidOnce(t *testing.T) {
 // The pools may be read less often than the allocations.
 func TestAReadingCountsOnlyAfterOneOfThePools(t *testing.T) {
 	var q quiet
-	q.find(7, "python3")
+	q.find(7, "python3", "")
 	all := map[uint32]uint64{7: 1000}
 	for range 3 * quietReadings {
 		require.Empty(t, q.see(all))
@@ -56,7 +56,7 @@ func TestAReadingCountsOnlyAfterOneOfThePools(t *testing.T) {
 func TestQuietProcessesAreNotRememberedForEver(t *testing.T) {
 	var q quiet
 	for pid := range uint32(3 * maxQuiet) {
-		q.find(pid, "python3")
+		q.find(pid, "python3", "")
 	}
 	require.LessOrEqual(t, len(q.found), maxQuiet)
 }
