@@ -283,7 +283,8 @@ static __always_inline bool call_allocated(struct thread *t, const struct memory
 	fresh->owner = 0;
 	fresh->context = call_place(t, api, may_sleep);
 	if (api->op == MEMORY_VMM_CREATE) {
-		vmm_handle_made(t->process, pointer, call->serial);
+		if (!vmm_handle_made(t->process, pointer, call->serial))
+			fresh->references = 0; /* its release would not be recognised */
 		fresh->handle = pointer;
 		key->pointer = call->serial;
 		return true;

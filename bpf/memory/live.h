@@ -111,7 +111,7 @@ static __always_inline int live_add(struct live_key *key, struct live *fresh)
 /*
  * Remembers an allocation and adds it to its row. One that cannot be remembered
  * goes to [unknown]: its free will not be recognised, and in its own row it
- * would look like a leak of that stack.
+ * would look like a leak of that stack. So does one without references.
  */
 static __always_inline void live_insert(struct live_key *key, struct live *fresh)
 {
@@ -126,7 +126,7 @@ static __always_inline void live_insert(struct live_key *key, struct live *fresh
 	fresh->stack = row_key.row.stack;
 	fresh->span = row_key.span;
 
-	err = live_add(key, fresh);
+	err = fresh->references ? live_add(key, fresh) : -E2BIG;
 	if (err == -EEXIST)
 		err = live_replace(key, fresh);
 	if (err) {

@@ -95,9 +95,8 @@ static __always_inline void import_returned(struct thread *t, __u64 number)
 	foreign->references = 1;
 	foreign->foreign = 1;
 	foreign->handle = number;
-	if (live_add(&key, foreign))
+	if (live_add(&key, foreign) || !vmm_handle_made(t->process, number, call->serial))
 		drop(DROP_LIVE_FULL);
-	vmm_handle_made(t->process, number, call->serial);
 }
 
 /* A call about the device of a thread that needs no context. False: it is another call. */

@@ -82,7 +82,7 @@ var quotaTables = [quotaSlots]quotaTable{
 	quotaStreams:       {entries: "calls on new streams", fate: "when their operations are done is not known", name: "streams_by_handle"},
 	quotaContexts:      {entries: "contexts", fate: fateNoDevice, name: "device_by_context", own: 3. / 4},
 	quotaPrimaries:     {entries: "primary contexts", fate: fateNoDevice, name: "primary_by_device", own: 3. / 4},
-	quotaHandles:       {entries: "handles of memory", fate: fateNotFollowed, name: "handles_by_number", own: 3. / 4},
+	quotaHandles:       {entries: "handles of memory", fate: fateUnknown, name: "handles_by_number", own: 3. / 4},
 	quotaMappings:      {entries: "mappings of memory", fate: fateNotFollowed, name: "mappings_by_address", own: 3. / 4},
 	quotaPools:         {entries: "PyTorch pools", fate: fateNotFollowed, name: "torch_pools", own: 3. / 4},
 	quotaThreads:       {entries: "threads", fate: fateNotFollowed, name: "thread_by_task", processInValue: true, own: 3. / 4},

@@ -100,6 +100,29 @@ func TestPointersBeyondTheLimitAreUnknown(t *testing.T) {
 	}
 }
 
+// The same for physical memory whose handle was not stored: that it is mapped, and released, is not seen. At its line
+// it would be in use for as long as its process runs.
+func TestHandlesBeyondTheLimitAreUnknown(t *testing.T) {
+	tr, want, named, unknown := limited(t, "handles_by_number", 10)
+	all := append(append([]compare.Row(nil), named...), unknown...)
+	w, h := compare.Total(want), compare.Total(all)
+	require.Equal(t, w.AllocBytes, h.AllocBytes)
+	require.Equal(t, w.AllocObjects, h.AllocObjects)
+	for _, r := range unknown {
+		require.Equal(t, r.AllocBytes, r.InUseBytes, "nothing of it is seen freed")
+	}
+	exact := map[string]compare.Counts{}
+	for _, r := range compare.Merge(want) {
+		exact[key(r)] = r.Counts
+	}
+	for _, r := range compare.Merge(named) {
+		require.LessOrEqual(t, r.InUseBytes, exact[key(r)].InUseBytes, "%v", r)
+	}
+	require.NotZero(t, tr.Drops()["live_full"])
+	require.NotZero(t, tr.Drops()["freed_before_attach"])
+	require.LessOrEqual(t, tr.Len("handles_by_number"), 10)
+}
+
 // Without room even for [unknown], the bytes are in the drops.
 func TestNothingFitsIsCounted(t *testing.T) {
 	lib := simulated.DriverCopy(t)
