@@ -4,11 +4,15 @@ package torch
 
 import (
 	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 )
 
@@ -27,6 +31,8 @@ const (
 // driver, which no setting in their environment explains: another allocator was put in its
 // place (torch.cuda.memory.change_current_allocator).
 type quiet struct {
+	usesGPU func(pid uint32) bool // whether PyTorch of a process has its library for GPUs; nil: all have
+
 	mu        sync.Mutex // guards what follows
 	found     map[uint32]*quietProcess
 	poolsRead bool // since the last reading that was counted
@@ -36,7 +42,7 @@ type quietProcess struct {
 	name     string
 	doubt    string // a setting that may explain it; mostly ""
 	readings int
-	known    bool // it has reported a pool, or that it has not was logged
+	known    bool // it has reported a pool, or that it has not was logged or is no surprise
 }
 
 // find takes a process that has PyTorch, with a setting that may turn its pool off, or "".
@@ -84,6 +90,9 @@ func (q *quiet) see(asked map[uint32]uint64) (lines []string) {
 		}
 		if p.readings++; p.readings >= quietReadings {
 			p.known = true
+			if q.usesGPU != nil && !q.usesGPU(pid) {
+				continue
+			}
 			lines = append(lines, p.line(pid, n))
 		}
 	}
@@ -96,7 +105,7 @@ func (p *quietProcess) line(pid uint32, asked uint64) string {
 	if p.doubt != "" {
 		why = p.doubt + " may turn its pool off, or another allocator may replace it"
 	}
-	return fmt.Sprintf("PyTorch of %s[%d] has reported no tensor during %d allocations from the driver: %s (torch.cuda.memory.change_current_allocator), whose memory is in the rows of the driver's kinds", p.name, pid, asked, why)
+	return fmt.Sprintf("PyTorch of %s[%d] has reported no tensor during %d allocations from the driver: %s (torch.cuda.memory.change_current_allocator), whose memory is in the rows of the driver's kinds, or the process does not use the GPU through PyTorch", p.name, pid, asked, why)
 }
 
 // watch reads the rows of the pools and of all allocations, where there are both.
@@ -142,4 +151,14 @@ func (q *quiet) watch(gc operators.GadgetContext) error {
 		return fmt.Errorf("subscribe to %s: %w", allocs.Name(), err)
 	}
 	return nil
+}
+
+// mapsGPULibrary reports whether a process has mapped PyTorch's library for GPUs: one that was built for the CPU has none,
+// and then others allocate from the driver, such as JAX. False also if that cannot be read: it has ended, or hangs.
+func mapsGPULibrary(maps *procmaps.Cache, pid uint32) bool {
+	found, err := maps.Read(pid, func(m procmaps.Mapping) bool {
+		name := filepath.Base(m.Path)
+		return slices.ContainsFunc(gpuLibraries, func(library string) bool { return strings.HasPrefix(name, library+".") })
+	})
+	return err == nil && len(found) > 0
 }

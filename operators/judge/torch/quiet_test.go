@@ -3,9 +3,14 @@
 package torch
 
 import (
+	"fmt"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
 )
 
 func TestAnAllocatorInThePlaceOfThePoolIsSaidOnce(t *testing.T) {
@@ -59,4 +64,30 @@ func TestQuietProcessesAreNotRememberedForEver(t *testing.T) {
 		q.find(pid, "python3", "")
 	}
 	require.LessOrEqual(t, len(q.found), maxQuiet)
+}
+
+// JAX on several GPUs, with PyTorch only for its DataLoader: the driver's allocations are none of PyTorch's.
+func TestWhoUsesPyTorchOnTheCPUIsNotReported(t *testing.T) {
+	procfs := t.TempDir()
+	for pid, library := range map[uint32]string{7: "libc10_cuda.so", 8: "libc10.so", 9: "libc10_hip.so"} {
+		dir := filepath.Join(procfs, fmt.Sprint(pid))
+		require.NoError(t, os.Mkdir(dir, 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "stat"), []byte("1 (python3) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 5 0\n"), 0o644))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "maps"), []byte("1000-2000 r-xp 00000000 fe:00 7                          /torch/lib/"+library+"\n"), 0o644))
+	}
+	maps := procmaps.NewCache(procmaps.Config{ProcFS: procfs})
+	q := quiet{usesGPU: func(pid uint32) bool { return mapsGPULibrary(maps, pid) }}
+	all := map[uint32]uint64{}
+	var lines []string
+	for pid := range uint32(4) {
+		q.find(7+pid, "python3", "") // the last has ended
+		all[7+pid] = quietAfter
+	}
+	for range quietReadings {
+		q.read()
+		lines = append(lines, q.see(all)...)
+	}
+	require.Len(t, lines, 2, "%v", lines)
+	require.NotContains(t, fmt.Sprint(lines), "python3[8]")
+	require.Contains(t, lines[0], "or the process does not use the GPU through PyTorch")
 }

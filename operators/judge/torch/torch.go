@@ -22,6 +22,7 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/params"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 )
 
@@ -89,6 +90,8 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values ap
 		return nil, err
 	}
 	i := &instance{automatic: true, procFS: o.cfg.ProcFS}
+	maps := procmaps.NewCache(procmaps.Config{ProcFS: o.cfg.ProcFS})
+	i.quiet.usesGPU = func(pid uint32) bool { return mapsGPULibrary(maps, pid) }
 	// Of a budget for all that probes cost, stacks may take half.
 	i.budget.percent = budgetPercent
 	if percent := ig.Budget(gc); percent > 0 {
