@@ -211,8 +211,8 @@ func (i *instance) event(ds datasource.DataSource, lead string, marshal func(dat
 	}
 }
 
-// write prints objects with further members at their beginning. A reader that has ended is
-// noticed by the program, by SIGPIPE.
+// write prints objects with further members at their beginning. A reader that has ended
+// ends the run, by SIGPIPE.
 func (i *instance) write(lead string, objects [][]byte) {
 	var out bytes.Buffer
 	for _, object := range objects {

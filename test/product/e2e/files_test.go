@@ -109,7 +109,7 @@ var pageData = regexp.MustCompile(`(?s)<script type="application/json" id="data"
 
 func TestFilesAreCompleteForEveryWayToEndARun(t *testing.T) {
 	t.Parallel()
-	for _, how := range []string{"SIGINT", "SIGTERM", "timeout"} {
+	for _, how := range []string{"SIGINT", "SIGTERM", "timeout", "reader ends", "reader ends with SIGINT"} {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
 			testFilesAreComplete(t, how)
@@ -143,8 +143,11 @@ func testFilesAreComplete(t *testing.T, how string) {
 	w.Do("alloc weights 1 777") // within the last interval: nothing is omitted
 
 	began := time.Now()
+	if strings.HasPrefix(how, "reader ends") { // as head does, and tee by Ctrl-C
+		require.NoError(t, r.out.Close())
+	}
 	switch how {
-	case "SIGINT":
+	case "SIGINT", "reader ends with SIGINT":
 		require.NoError(t, r.cmd.Process.Signal(syscall.SIGINT))
 	case "SIGTERM":
 		require.NoError(t, r.cmd.Process.Signal(syscall.SIGTERM))

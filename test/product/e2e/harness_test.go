@@ -130,6 +130,7 @@ type (
 type run struct {
 	t     testing.TB
 	cmd   *exec.Cmd
+	out   io.Closer // the end of its output that is read
 	began time.Time
 	done  chan struct{} // closed when the process has ended and all is read
 
@@ -160,6 +161,7 @@ func launch(t testing.TB, cmd *exec.Cmd) *run {
 	require.NoError(t, err)
 	stderr, err := cmd.StderrPipe()
 	require.NoError(t, err)
+	r.out = stdout
 	r.began = time.Now()
 	require.NoError(t, cmd.Start())
 	var readers sync.WaitGroup

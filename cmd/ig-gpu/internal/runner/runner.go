@@ -107,8 +107,11 @@ func (r *Runtime) GetGadgetInfo(gadget runtime.GadgetContext, global *params.Par
 	return info, r.explain(gadget, err)
 }
 
-// RunGadget runs a gadget until its context ends.
+// RunGadget runs a gadget until its context, or a signal that would kill the program, ends it. A server is killed.
 func (r *Runtime) RunGadget(gadget runtime.GadgetContext, global *params.Params, values api.ParamValues) error {
+	if !r.serves {
+		defer endBySignal(gadget)()
+	}
 	if err := r.useEmbedded(gadget); err != nil {
 		return err
 	}
