@@ -65,6 +65,15 @@ func (t *Terminal) Enter() {
 	}
 }
 
+// HangUp is SIGHUP, by which a terminal that closes would end the program, for signal.Notify beside SIGINT; none
+// where the program was started to ignore it, as by nohup: Notify would undo that.
+func HangUp() []os.Signal {
+	if signal.Ignored(unix.SIGHUP) {
+		return nil
+	}
+	return []os.Signal{unix.SIGHUP}
+}
+
 // isForeground is false, too, where the input is no terminal.
 func (t *Terminal) isForeground() bool {
 	group, err := unix.IoctlGetInt(int(t.in.Fd()), unix.TIOCGPGRP)
@@ -101,7 +110,7 @@ func (t *Terminal) Read(on func(byte)) {
 	}
 	t.stop = stop
 	signals := make(chan os.Signal, 4)
-	signal.Notify(signals, unix.SIGCONT, unix.SIGQUIT, unix.SIGHUP)
+	signal.Notify(signals, unix.SIGCONT, unix.SIGQUIT)
 	t.done.Go(func() {
 		defer ended.Close()
 		defer signal.Stop(signals)
@@ -144,6 +153,9 @@ func (t *Terminal) read(on func(byte), ended *os.File, signals chan os.Signal) {
 			return
 		}
 		if n > 0 && fds[0].Revents != 0 {
+			return
+		}
+		if n > 0 && fds[1].Revents&unix.POLLIN == 0 && fds[1].Revents != 0 { // the terminal is gone
 			return
 		}
 		// In the background the kernel would stop a reader.

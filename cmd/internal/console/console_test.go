@@ -15,6 +15,7 @@ import (
 
 	"github.com/creack/pty"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 // roundsOf names the number of rounds to a test that is the program at the terminal.
@@ -73,4 +74,12 @@ func TestRestoreEndsTheReadingAlthoughCtrlCDiscardsKeys(t *testing.T) {
 	_, count, _ := strings.Cut(seen, "keys ")
 	require.False(t, strings.HasPrefix(count, "0"), "no key was read in any round: nothing was tried")
 	require.NoError(t, cmd.Wait())
+}
+
+func TestAHangUpThatIsIgnoredStaysIgnored(t *testing.T) {
+	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP) // the tests themselves may run under nohup
+	require.Equal(t, []os.Signal{unix.SIGHUP}, HangUp())
+	signal.Ignore(unix.SIGHUP) // as nohup does
+	defer signal.Reset(unix.SIGHUP)
+	require.Empty(t, HangUp())
 }

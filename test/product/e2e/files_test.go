@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -109,7 +110,8 @@ var pageData = regexp.MustCompile(`(?s)<script type="application/json" id="data"
 
 func TestFilesAreCompleteForEveryWayToEndARun(t *testing.T) {
 	t.Parallel()
-	for _, how := range []string{"SIGINT", "SIGTERM", "timeout", "reader ends", "reader ends with SIGINT"} {
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP) // ig-gpu takes it, also where the tests run under nohup
+	for _, how := range []string{"SIGINT", "SIGTERM", "SIGHUP", "timeout", "reader ends", "reader ends with SIGINT"} {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
 			testFilesAreComplete(t, how)
@@ -151,6 +153,8 @@ func testFilesAreComplete(t *testing.T, how string) {
 		require.NoError(t, r.cmd.Process.Signal(syscall.SIGINT))
 	case "SIGTERM":
 		require.NoError(t, r.cmd.Process.Signal(syscall.SIGTERM))
+	case "SIGHUP":
+		require.NoError(t, r.cmd.Process.Signal(syscall.SIGHUP))
 	}
 	require.Zero(t, r.exit(), r.errors())
 	took := time.Since(began)

@@ -5,6 +5,7 @@ package runner
 import (
 	"context"
 	"os"
+	"os/signal"
 	"testing"
 	"time"
 
@@ -37,7 +38,8 @@ func (s signalled) RunGadget(gadget runtime.GadgetContext, _ *params.Params, _ a
 }
 
 func TestASignalThatWouldKillEndsTheRun(t *testing.T) {
-	for _, by := range []unix.Signal{unix.SIGPIPE} {
+	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP) // the tests themselves may run under nohup
+	for _, by := range []unix.Signal{unix.SIGPIPE, unix.SIGHUP} {
 		r := New(signalled{by: by}, images.Set{}, fit)
 		for range 2 { // one run after another
 			require.NoError(t, r.RunGadget(gadgetcontext.New(t.Context(), "trace_tcp"), nil, nil), by)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/engine"
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/help"
+	"github.com/gpu-gadgets/gpu-gadgets/cmd/internal/console"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/show/live"
 )
 
@@ -146,13 +147,13 @@ type reworded struct {
 func (r *reworded) Error() string { return r.text }
 func (r *reworded) Unwrap() error { return r.error }
 
-// interruptible is a context that Ctrl-C and SIGTERM end: a run then writes its files.
+// interruptible is a context that Ctrl-C, SIGTERM and the terminal's end cancel: a run then writes its files.
 func interruptible(cmd *cobra.Command) (context.Context, context.CancelFunc) {
 	ctx := cmd.Context()
 	if ctx == nil {
 		ctx = context.Background()
 	}
-	return signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
+	return signal.NotifyContext(ctx, append(console.HangUp(), syscall.SIGINT, syscall.SIGTERM)...)
 }
 
 // flagsOf are those of one operator, as pairs of a name and a value.

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/engine"
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/help"
@@ -84,6 +86,20 @@ func TestVerbsAreRunsOfTheRightGadget(t *testing.T) {
 		require.NoError(t, err, c.args)
 		require.Len(t, e.runs, 1)
 		require.Equal(t, c.want, e.runs[0].Command())
+	}
+}
+
+func TestSignalsEndACommandAndDoNotKillIt(t *testing.T) {
+	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP) // the tests themselves may run under nohup
+	for _, by := range []unix.Signal{unix.SIGINT, unix.SIGTERM, unix.SIGHUP} {
+		ctx, stop := interruptible(&cobra.Command{})
+		require.NoError(t, unix.Kill(os.Getpid(), by))
+		select {
+		case <-ctx.Done():
+		case <-time.After(10 * time.Second):
+			require.Fail(t, "the context did not end", by)
+		}
+		stop()
 	}
 }
 
