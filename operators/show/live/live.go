@@ -158,7 +158,7 @@ func (i *instance) Stop(operators.GadgetContext) error {
 // PostStop leaves the table on the terminal: only now have the last rows come.
 func (i *instance) PostStop(operators.GadgetContext) error {
 	if i.owned {
-		i.screen.Close()
+		return i.screen.Close()
 	}
 	return nil
 }

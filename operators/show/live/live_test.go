@@ -11,6 +11,7 @@ import (
 
 	"github.com/hinshun/vt10x"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/format/screen"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/format/top"
@@ -25,6 +26,7 @@ type terminal struct {
 	emulator  vt10x.Terminal
 	raw       strings.Builder
 	elsewhere bool
+	err       error // of writing
 	key       func(byte)
 	entered   int
 	restored  int
@@ -49,6 +51,9 @@ func (c *terminal) Size() (int, int) {
 func (c *terminal) Write(b []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.err != nil {
+		return 0, c.err
+	}
 	c.raw.Write(b)
 	return c.emulator.Write(b)
 }
@@ -84,7 +89,7 @@ func TestARepaintDoesNotEraseAMessage(t *testing.T) {
 	s.message(message{key: "oom", text: "out of memory: python3[7] was refused 3.00 GiB", style: screen.Red, counted: true})
 	c.wait(t, "was refused 3.00 GiB (2 times)")
 	require.NotContains(t, c.text(), "2.00 GiB")
-	s.Close()
+	require.NoError(t, s.Close())
 	require.Equal(t, 1, c.restored)
 	require.Contains(t, c.text(), "ran 0s")
 }
@@ -101,7 +106,7 @@ func TestWhereNobodySeesTheScreenOneTableIsWritten(t *testing.T) {
 	s.attached(attachment{pid: 7, functions: 53, status: "attached", path: "/libcuda.so.1"})
 	s.dropped("source", drops.Count{Reason: "stacks_full", Count: 3})
 	s.dropped("source", drops.Count{Reason: "process_unreadable", Count: 9})
-	s.Close()
+	require.NoError(t, s.Close())
 	require.Zero(t, c.entered)
 	require.NotContains(t, c.raw.String(), "\033")
 	require.Equal(t, strings.Trim(`
@@ -119,8 +124,28 @@ func TestARunWithoutRanksNamesWhatElseToLookAt(t *testing.T) {
 	c.elsewhere = true
 	s := NewScreen(ScreenConfig{Console: c, Title: "ig-gpu hangs"})
 	s.begin(run{cancel: func() {}})
-	s.Close()
+	require.NoError(t, s.Close())
 	require.Contains(t, c.raw.String(), "No rank called NCCL. If a process does nothing for another reason: ig-gpu dump PID --frozen 10s\n")
+}
+
+func TestATableThatCannotBePrintedIsAnError(t *testing.T) {
+	for _, c := range []struct {
+		verdict, table, want error // of writing, and of Close
+	}{
+		{nil, unix.ENOSPC, unix.ENOSPC},
+		{unix.ENOSPC, nil, unix.ENOSPC}, // there is room again
+		{unix.EPIPE, unix.EPIPE, nil},   // head has read enough
+		{nil, nil, nil},
+	} {
+		console := newTerminal()
+		console.elsewhere = true
+		s := NewScreen(ScreenConfig{Console: console, Title: "ig-gpu hangs"})
+		s.begin(run{cancel: func() {}})
+		console.err = c.verdict
+		s.message(message{key: "hang", text: "rank 1 is missing"})
+		console.err = c.table
+		require.ErrorIs(t, s.Close(), c.want)
+	}
 }
 
 func TestKeysAreReadFromSequencesToo(t *testing.T) {
@@ -153,6 +178,6 @@ func TestQuitEndsTheRuns(t *testing.T) {
 	require.Equal(t, 2, ended)
 	c.wait(t, "ending")
 	s.Abandon()
-	s.Close()
+	require.NoError(t, s.Close())
 	require.Equal(t, 1, c.restored)
 }

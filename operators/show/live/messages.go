@@ -111,8 +111,7 @@ func (s *Screen) message(m message) {
 	m.at, m.count = time.Now(), 1
 	isFirst := s.messages.take(m)
 	if !s.interactive && (isFirst || !m.counted) && !m.isLog && s.messages.mayPrint(&m) {
-		// A pipe without a reader ends the run, by SIGPIPE.
-		_, _ = fmt.Fprintln(s.cfg.Console, m.line())
+		s.print(m.line() + "\n")
 	}
 	s.changed()
 }

@@ -3,6 +3,7 @@
 package live
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
+	"golang.org/x/sys/unix"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/format/screen"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/format/top"
@@ -76,6 +78,7 @@ type Screen struct {
 	held             [2]int // size of the last page; 0 after a key
 	isHelp           bool
 	isClosed         bool
+	failed           error // the first one of writing, where there is no screen, or at the end
 	interactive      bool
 	keys             decoder
 }
@@ -211,19 +214,31 @@ func (s *Screen) Abandon() {
 	}
 }
 
-// Close leaves the terminal as it was, and the table on it.
-func (s *Screen) Close() {
+// Close leaves the terminal as it was, and the table on it. An error says that a text could
+// not be printed, as on a full disk; that the reader of a pipe has ended is none.
+func (s *Screen) Close() error {
 	s.mu.Lock()
 	wasClosed := s.isClosed
 	s.isClosed = true
 	s.mu.Unlock()
 	if wasClosed {
-		return
+		return nil
 	}
 	s.leave()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_, _ = io.WriteString(s.cfg.Console, s.final())
+	s.print(s.final())
+	if s.failed != nil {
+		return fmt.Errorf("print the table: %w", s.failed)
+	}
+	return nil
+}
+
+// print writes what stays, and keeps the first error. Called with s.mu held.
+func (s *Screen) print(text string) {
+	if _, err := io.WriteString(s.cfg.Console, text); err != nil && s.failed == nil && !errors.Is(err, unix.EPIPE) {
+		s.failed = err
+	}
 }
 
 func (s *Screen) leave() {

@@ -13,6 +13,7 @@ package objects
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -26,9 +27,11 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource/formatters/json"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/logger"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 	clioperator "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/cli"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/params"
+	"golang.org/x/sys/unix"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
 )
@@ -135,7 +138,11 @@ type instance struct {
 	to      io.Writer
 	sources []string
 	limit   *limit
-	mu      sync.Mutex
+	log     logger.Logger
+
+	mu     sync.Mutex
+	failed error // the first one of writing
+	isTorn bool  // a line was written in part
 }
 
 // Name implements operators.DataOperatorInstance.
@@ -143,6 +150,7 @@ func (*instance) Name() string { return name }
 
 // PreStart subscribes to the data sources; only now are all of them known.
 func (i *instance) PreStart(gc operators.GadgetContext) error {
+	i.log = gc.Logger()
 	var printed []datasource.DataSource
 	for _, ds := range gc.GetDataSources() {
 		isShown := ds.Annotations()[clioperator.AnnotationDefaultOutputMode] != clioperator.ModeNone
@@ -211,8 +219,8 @@ func (i *instance) event(ds datasource.DataSource, lead string, marshal func(dat
 	}
 }
 
-// write prints objects with further members at their beginning. A reader that has ended
-// ends the run, by SIGPIPE.
+// write prints objects with further members at their beginning. The first failure is a
+// warning, and PostStop returns it.
 func (i *instance) write(lead string, objects [][]byte) {
 	var out bytes.Buffer
 	for _, object := range objects {
@@ -228,7 +236,25 @@ func (i *instance) write(lead string, objects [][]byte) {
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	_, _ = i.to.Write(out.Bytes())
+	if err := i.print(out.Bytes()); err != nil && i.failed == nil {
+		i.failed = err
+		if !errors.Is(err, unix.EPIPE) {
+			i.log.Warnf("print rows as JSON: %v: rows are missing in the output", err)
+		}
+	}
+}
+
+// print writes lines. After a line of which only a part was written, as on a full disk, they
+// begin on a new one: only the torn one is no object. Called with i.mu held.
+func (i *instance) print(lines []byte) error {
+	if i.isTorn {
+		lines = append([]byte{'\n'}, lines...)
+	}
+	n, err := i.to.Write(lines)
+	if n > 0 {
+		i.isTorn = lines[n-1] != '\n'
+	}
+	return err
 }
 
 func (*instance) Start(operators.GadgetContext) error { return nil }
@@ -237,6 +263,17 @@ func (*instance) Start(operators.GadgetContext) error { return nil }
 func (i *instance) Stop(operators.GadgetContext) error {
 	if n := i.limit.rest(); n > 0 {
 		i.write("", [][]byte{fmt.Appendf(nil, `{"left_out":%d}`, n)})
+	}
+	return nil
+}
+
+// PostStop implements operators.PostStop: only now have the last rows come. That what read
+// the rows has ended, as head does, is no error: it ends the run, by SIGPIPE.
+func (i *instance) PostStop(operators.GadgetContext) error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.failed != nil && !errors.Is(i.failed, unix.EPIPE) {
+		return fmt.Errorf("print rows as JSON: %w", i.failed)
 	}
 	return nil
 }

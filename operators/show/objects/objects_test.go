@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"io"
 	"strings"
 	"testing"
 
@@ -16,6 +17,7 @@ import (
 	clioperator "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/cli"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators/simple"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 func TestJSONIsTakenOutOfWhatInspektorGadgetPrints(t *testing.T) {
@@ -44,6 +46,18 @@ func TestJSONIsTakenOutOfWhatInspektorGadgetPrints(t *testing.T) {
 
 // emit runs a gadget with a table and an event, printed as sources say.
 func emit(t *testing.T, sources string) (lines []map[string]any) {
+	t.Helper()
+	var out bytes.Buffer
+	require.NoError(t, emitTo(t, sources, &out))
+	for line := range strings.Lines(out.String()) {
+		var object map[string]any
+		require.NoError(t, json.Unmarshal([]byte(line), &object), line)
+		lines = append(lines, object)
+	}
+	return lines
+}
+
+func emitTo(t *testing.T, sources string, to io.Writer) error {
 	t.Helper()
 	var table, event, hidden datasource.DataSource
 	var n, m, h datasource.FieldAccessor
@@ -86,16 +100,36 @@ func emit(t *testing.T, sources string) (lines []map[string]any) {
 		}()
 		return nil
 	}))
-	var out bytes.Buffer
-	gc := gadgetcontext.New(context.Background(), "", gadgetcontext.WithDataOperators(gadget, New(&out)))
+	gc := gadgetcontext.New(context.Background(), "", gadgetcontext.WithDataOperators(gadget, New(to)))
 	gc.SetVar(Var, sources)
-	require.NoError(t, gc.Run(api.ParamValues{}))
-	for line := range strings.Lines(out.String()) {
-		var object map[string]any
-		require.NoError(t, json.Unmarshal([]byte(line), &object), line)
-		lines = append(lines, object)
+	return gc.Run(api.ParamValues{})
+}
+
+// disk writes as many bytes as there is room for, of each write.
+type disk struct {
+	bytes.Buffer
+	room []int // of the first writes; later ones have enough
+	err  error
+}
+
+func (d *disk) Write(b []byte) (int, error) {
+	if len(d.room) > 0 {
+		n := d.room[0]
+		d.room = d.room[1:]
+		_, _ = d.Buffer.Write(b[:n])
+		return n, d.err
 	}
-	return lines
+	return d.Buffer.Write(b)
+}
+
+func TestRowsThatCannotBePrintedAreAnError(t *testing.T) {
+	full := &disk{room: []int{5}, err: unix.ENOSPC}
+	err := emitTo(t, "allocs,ooms", full)
+	require.ErrorIs(t, err, unix.ENOSPC)
+	require.ErrorContains(t, err, "print rows as JSON: no space left on device")
+	require.Equal(t, "{\"typ\n{\"source\":\"ooms\",\"type\":7}\n", full.String(), "no row shares a line with one that is torn")
+
+	require.NoError(t, emitTo(t, Every, &disk{room: []int{0, 0, 0}, err: unix.EPIPE}), "head has read enough")
 }
 
 func TestEachRowIsAnObjectWithItsType(t *testing.T) {

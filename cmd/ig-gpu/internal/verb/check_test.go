@@ -15,6 +15,7 @@ import (
 
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/help"
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/targets"
+	"github.com/gpu-gadgets/gpu-gadgets/cmd/internal/console"
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/internal/machine"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/send/nvml"
 )
@@ -103,9 +104,9 @@ func TestAResultThatCannotBePrintedIsAnError(t *testing.T) {
 	defer full.Close()
 	root := &cobra.Command{Use: "ig-gpu", SilenceErrors: true, SilenceUsage: true}
 	help.Install(root)
-	root.AddCommand(Commands(Config{ProcFS: procfs(t), Machine: fitMachine(t)})...)
+	root.AddCommand(Commands(Config{ProcFS: procfs(t), Machine: fitMachine(t), Engine: &recorder{}, Console: console.New(os.Stdin, full)})...)
 	root.SetOut(full)
-	for _, args := range [][]string{{"check"}, {"report", writeProfile(t, "p.pb.gz", held("load", 10, 6<<30, 32))}} {
+	for _, args := range [][]string{{"check"}, {"top"}, {"hangs"}, {"report", writeProfile(t, "p.pb.gz", held("load", 10, 6<<30, 32))}} {
 		root.SetArgs(args)
 		require.ErrorIs(t, root.Execute(), unix.ENOSPC, args)
 	}

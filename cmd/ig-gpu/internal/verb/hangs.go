@@ -71,8 +71,7 @@ func newHangs(cfg Config) *cobra.Command {
 			if err := cfg.Engine.Run(ctx, r); err != nil {
 				return err
 			}
-			screen.Close()
-			return nil
+			return screen.Close()
 		},
 	}
 	cmd.Flags().Var((*duration.Value)(&f.hang), "hang", "Report a rank when others have waited for it for this long")

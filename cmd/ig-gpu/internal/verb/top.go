@@ -127,7 +127,9 @@ func runTop(ctx context.Context, cfg Config, r topRun) (*live.Screen, error) {
 	if err != nil && !errors.Is(err, context.Canceled) {
 		return nil, err
 	}
-	screen.Close()
+	if err := screen.Close(); err != nil {
+		return nil, err
+	}
 	return screen, nil
 }
 
