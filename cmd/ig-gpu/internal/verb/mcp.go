@@ -10,8 +10,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"time"
 
+	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -86,7 +88,7 @@ func newServer(cfg Config, version string) *mcp.Server {
 func add[In, Out any](s *mcp.Server, name, description string, answer func(context.Context, In) (Out, error)) {
 	isOpen := false
 	tool := &mcp.Tool{Name: name, Description: description + " " + untrusted,
-		Annotations: &mcp.ToolAnnotations{ReadOnlyHint: true, IdempotentHint: true, OpenWorldHint: &isOpen}}
+		Annotations: &mcp.ToolAnnotations{ReadOnlyHint: true, IdempotentHint: true, OpenWorldHint: &isOpen}, InputSchema: inputOf[In]()}
 	mcp.AddTool(s, tool, func(ctx context.Context, _ *mcp.CallToolRequest, in In) (*mcp.CallToolResult, Out, error) {
 		out, err := answer(ctx, in)
 		if err != nil {
@@ -94,6 +96,31 @@ func add[In, Out any](s *mcp.Server, name, description string, answer func(conte
 		}
 		return nil, out, err
 	})
+}
+
+// inputOf is the schema of a tool's input with one type for each value: clients refuse all tools, or send broken
+// arguments, where a value may be null or a list, which is what jsonschema makes of a slice. A list may be left out.
+func inputOf[In any]() *jsonschema.Schema {
+	schema, err := jsonschema.For[In](nil)
+	if err != nil {
+		panic(err) // as mcp.AddTool does: the type is wrong, not the input
+	}
+	withoutNull(schema)
+	return schema
+}
+
+func withoutNull(s *jsonschema.Schema) {
+	if s == nil {
+		return
+	}
+	rest := slices.DeleteFunc(slices.Clone(s.Types), func(name string) bool { return name == "null" })
+	if len(rest) == 1 {
+		s.Type, s.Types = rest[0], nil
+	}
+	withoutNull(s.Items)
+	for _, property := range s.Properties {
+		withoutNull(property)
+	}
 }
 
 // measuring waits for its turn, and bounds the call; the function that it returns ends both.

@@ -8,6 +8,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/format/top"
@@ -30,6 +31,41 @@ func TestWhatIsCutIsCounted(t *testing.T) {
 	all, cut = first[int](nil, 2)
 	require.NotNil(t, all, "an empty list in JSON")
 	require.Zero(t, cut)
+}
+
+// Gemini refuses a request with a tool whose value may be of several types.
+func TestEachArgumentOfAToolHasOneType(t *testing.T) {
+	here, there := mcp.NewInMemoryTransports()
+	_, err := newServer(Config{}, "1").Connect(t.Context(), there, nil)
+	require.NoError(t, err)
+	session, err := mcp.NewClient(&mcp.Implementation{Name: "test"}, nil).Connect(t.Context(), here, nil)
+	require.NoError(t, err)
+	defer session.Close()
+	list, err := session.ListTools(t.Context(), nil)
+	require.NoError(t, err)
+	require.Len(t, list.Tools, 6)
+	types := 0
+	var check func(path string, part any)
+	check = func(path string, part any) {
+		switch part := part.(type) {
+		case map[string]any:
+			for key, value := range part {
+				if key == "type" {
+					types++
+					require.IsType(t, "", value, path)
+				}
+				check(path+"."+key, value)
+			}
+		case []any:
+			for _, value := range part {
+				check(path, value)
+			}
+		}
+	}
+	for _, tool := range list.Tools {
+		check(tool.Name, tool.InputSchema)
+	}
+	require.Greater(t, types, 2*len(list.Tools))
 }
 
 // What could not be counted is no empty answer.
