@@ -7,8 +7,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 // TestRecordEndsWithCtrlCAndNamesItsFiles, at two sizes: it has no screen and reads no keys, and no
@@ -33,6 +35,37 @@ func TestRecordEndsWithCtrlCAndNamesItsFiles(t *testing.T) {
 				v.picture("record")
 			}
 
+			report, err := exec.Command(program(t), "report", filepath.Join(dir, "memory.pb.gz")).CombinedOutput()
+			require.NoError(t, err, string(report))
+			require.Contains(t, string(report), kept(t))
+		})
+	}
+}
+
+// TestFilesAreWrittenWhenTheTerminalCloses, as by the end of a connection of ssh.
+func TestFilesAreWrittenWhenTheTerminalCloses(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		args []string
+		up   string // what is at the terminal while it runs
+	}{
+		{"record", []string{"record", "--for", "1h", "-o", "memory.pb.gz"}, "Recording memory"},
+		{"run", []string{"run", "cuda_alloc", "--pprof-out", "memory.pb.gz", "--pid"}, "keys: "},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := startServer(t)
+			dir := t.TempDir()
+			v := startIn(t, small, dir, nil, append(c.args, fmt.Sprint(s.PID()))...)
+			v.wait("the run", c.up)
+			s.traced(t, v.cmd, 1)
+			s.request()
+			require.NoError(t, unix.IoctlSetInt(int(v.here.Fd()), unix.TIOCVHANGUP, 0))
+			select {
+			case <-v.done:
+			case <-time.After(waitLimit):
+				require.Fail(t, "ig-gpu does not end")
+			}
+			require.Less(t, v.cmd.ProcessState.SystemTime()+v.cmd.ProcessState.UserTime(), time.Minute, "nobody reads a terminal that is gone in a loop")
 			report, err := exec.Command(program(t), "report", filepath.Join(dir, "memory.pb.gz")).CombinedOutput()
 			require.NoError(t, err, string(report))
 			require.Contains(t, string(report), kept(t))

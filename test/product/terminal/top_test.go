@@ -162,15 +162,17 @@ func TestTheTerminalIsRestored(t *testing.T) {
 		return func(v *screen) error { return v.cmd.Process.Signal(signal) }
 	}
 	for _, c := range []struct {
-		name string
-		end  func(*screen) error
-		args []string
+		name     string
+		end      func(*screen) error
+		args     []string
+		isKilled bool
 	}{
-		{"Ctrl-C of top", func(v *screen) error { v.press("\x03"); return nil }, []string{"top"}},
-		{"Ctrl-C of hangs", func(v *screen) error { v.press("\x03"); return nil }, []string{"hangs"}},
-		{"SIGTERM of hangs", hasSignal(syscall.SIGTERM), []string{"hangs"}},
-		{"SIGHUP of run", hasSignal(syscall.SIGHUP), []string{"run", "cuda_alloc", "--host"}},
-		{"SIGQUIT of top", hasSignal(syscall.SIGQUIT), []string{"top"}},
+		{"Ctrl-C of top", func(v *screen) error { v.press("\x03"); return nil }, []string{"top"}, false},
+		{"Ctrl-C of hangs", func(v *screen) error { v.press("\x03"); return nil }, []string{"hangs"}, false},
+		{"SIGTERM of hangs", hasSignal(syscall.SIGTERM), []string{"hangs"}, false},
+		{"SIGHUP of run", hasSignal(syscall.SIGHUP), []string{"run", "cuda_alloc", "--host"}, false},
+		{"SIGHUP of top", hasSignal(syscall.SIGHUP), []string{"top"}, false},
+		{"SIGQUIT of top", hasSignal(syscall.SIGQUIT), []string{"top"}, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -179,6 +181,7 @@ func TestTheTerminalIsRestored(t *testing.T) {
 			require.True(t, v.givesKeys())
 			require.NoError(t, c.end(v))
 			v.waitEnd()
+			require.Equal(t, !c.isKilled, v.cmd.ProcessState.Success(), v.cmd.ProcessState)
 		})
 	}
 }
