@@ -146,6 +146,7 @@ func TestAnAssistantIsBounded(t *testing.T) {
 		{"dump", "name at least one process", map[string]any{"pids": []int{}}},
 		{"dump", "want 2 to 30", map[string]any{"pids": []int{1}, "frozen_seconds": 31}},
 		{"hangs", "are too many", map[string]any{"pids": make([]int, 65)}},
+		{"hangs", "want less than seconds (10)", map[string]any{"hang_seconds": 30}},
 		{"check", "0 is no process", map[string]any{"pids": []int{0}}},
 		{"diff", "no regular file", map[string]any{"before": fifo, "after": fifo}},
 		{"diff", "gzip", map[string]any{"before": secret, "after": secret}},

@@ -68,6 +68,35 @@ func TestEachArgumentOfAToolHasOneType(t *testing.T) {
 	require.Greater(t, types, 2*len(list.Tools))
 }
 
+// What waits for longer than the measurement is never found: that is no answer that no rank is missing.
+func TestAHangIsShorterThanItsMeasurement(t *testing.T) {
+	for _, c := range []struct {
+		seconds, hang int
+		want          time.Duration
+		err           string
+	}{
+		{0, 0, 5 * time.Second, ""},
+		{2, 0, time.Second, ""},
+		{3, 0, time.Second, ""},
+		{30, 29, 29 * time.Second, ""},
+		{0, 10, 0, "hang_seconds: want less than seconds (10), not 10"},
+		{0, 30, 0, "hang_seconds: want less than seconds (10), not 30"},
+		{30, 1 << 40, 0, "hang_seconds: want less than seconds (30), not 1099511627776"},
+		{0, -1, 0, "hang_seconds: want at least 1, not -1"},
+	} {
+		e := &recorder{}
+		tools := &tools{cfg: Config{Engine: e, ProcFS: procfs(t)}, turn: make(chan struct{}, 1)}
+		_, err := tools.hangs(t.Context(), hangsInput{watchInput{Seconds: c.seconds}, c.hang})
+		if c.err != "" {
+			require.EqualError(t, err, c.err)
+			require.Empty(t, e.runs)
+			continue
+		}
+		require.NoError(t, err)
+		require.Equal(t, flagsOf("ranks", "hang", c.want.String()), e.runs[0].Flags)
+	}
+}
+
 // What could not be counted is no empty answer.
 func TestTopOfLaunchesFailsWhereTheyAreNotCounted(t *testing.T) {
 	cfg := Config{Engine: &failing{}, ProcFS: procfs(t)}

@@ -151,7 +151,7 @@ func (t *tools) top(ctx context.Context, in topInput) (out topOutput, err error)
 
 type hangsInput struct {
 	watchInput
-	Hang int `json:"hang_seconds,omitempty" jsonschema:"report a rank when others have waited for it for this long; by default 5, at most 30"`
+	Hang int `json:"hang_seconds,omitempty" jsonschema:"report a rank when others have waited for it for this long; less than seconds, by default 5, or half of seconds if that is less"`
 }
 
 type hangsOutput struct {
@@ -169,18 +169,16 @@ func (t *tools) hangs(ctx context.Context, in hangsInput) (out hangsOutput, err 
 	if err := namedPIDs(in.PIDs, false); err != nil {
 		return out, err
 	}
-	if in.Hang == 0 {
-		in.Hang = 5
-	}
-	if in.Hang < 1 || in.Hang > maxSeconds {
-		return out, fmt.Errorf("hang_seconds: want 1 to %d", maxSeconds)
+	after, err := hangOf(in.Hang, length)
+	if err != nil {
+		return out, err
 	}
 	ctx, end, err := t.measuring(ctx, length)
 	if err != nil {
 		return out, err
 	}
 	defer end()
-	verdicts, ranks, err := measureHangs(ctx, t.cfg, in.PIDs, time.Duration(in.Hang)*time.Second, length)
+	verdicts, ranks, err := measureHangs(ctx, t.cfg, in.PIDs, after, length)
 	if err != nil {
 		return out, err
 	}
@@ -195,6 +193,21 @@ func (t *tools) hangs(ctx context.Context, in hangsInput) (out hangsOutput, err 
 		r.Communicator, r.Process, r.Line = tidy(r.Communicator), tidy(r.Process), tidy(r.Line)
 	}
 	return out, nil
+}
+
+// hangOf is how long others wait for a rank that is reported: less than the measurement, in which no rank would be found
+// otherwise, whatever hangs.
+func hangOf(seconds int, length time.Duration) (time.Duration, error) {
+	limit := int(length / time.Second)
+	switch {
+	case seconds == 0:
+		seconds = min(5, limit/2)
+	case seconds < 0:
+		return 0, fmt.Errorf("hang_seconds: want at least 1, not %d", seconds)
+	case seconds >= limit:
+		return 0, fmt.Errorf("hang_seconds: want less than seconds (%d), not %d", limit, seconds)
+	}
+	return time.Duration(seconds) * time.Second, nil
 }
 
 type dumpInput struct {
