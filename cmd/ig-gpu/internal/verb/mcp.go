@@ -43,9 +43,12 @@ func newMCP(cfg Config) *cobra.Command {
 		Short: "Serve these answers to an assistant, over MCP",
 		Long: "Serve read-only tools over the Model Context Protocol on standard input and output: check, explain, top,\n" +
 			"hangs, dump and diff, with the answers of the commands of that name. A call measures for 30 s at most, and\n" +
-			"returns 50 rows at most; it says how many were left out. Nothing on the system is changed.",
-		Example: "  claude mcp add ig-gpu -- sudo ig-gpu mcp\n" +
-			"  {\"mcpServers\": {\"ig-gpu\": {\"command\": \"sudo\", \"args\": [\"ig-gpu\", \"mcp\"]}}}",
+			"returns 50 rows at most; it says how many were left out. Nothing on the system is changed.\n" +
+			"An assistant cannot type a password: the first example allows this command, and no other, without one.",
+		Example: "  echo \"$USER ALL=(root) NOPASSWD: /usr/local/bin/ig-gpu mcp\" |\n" +
+			"    sudo tee /etc/sudoers.d/ig-gpu-mcp\n" +
+			"  claude mcp add ig-gpu -- sudo -n ig-gpu mcp\n" +
+			"  {\"mcpServers\":{\"ig-gpu\":{\"command\":\"sudo\",\"args\":[\"-n\",\"ig-gpu\",\"mcp\"]}}}",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := interruptible(cmd)

@@ -3,6 +3,9 @@
 package verb
 
 import (
+	"encoding/json"
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -66,6 +69,29 @@ func TestEachArgumentOfAToolHasOneType(t *testing.T) {
 		check(tool.Name, tool.InputSchema)
 	}
 	require.Greater(t, types, 2*len(list.Tools))
+}
+
+// sudo then fails at once, with the reason in the assistant's log. The page is docs/guides/assistants.md.
+func TestTheConfigurationToPasteDoesNotWaitForAPassword(t *testing.T) {
+	page, err := os.ReadFile("../../../../docs/guides/assistants.md")
+	require.NoError(t, err)
+	cmd := newMCP(Config{})
+	for _, text := range []string{string(page), cmd.Example} {
+		var config struct {
+			Servers map[string]struct {
+				Command string
+				Args    []string
+			} `json:"mcpServers"`
+		}
+		require.NoError(t, json.Unmarshal([]byte(regexp.MustCompile(`\{"mcpServers".*\}`).FindString(text)), &config))
+		require.Equal(t, "sudo", config.Servers["ig-gpu"].Command)
+		require.Equal(t, []string{"-n", "ig-gpu", "mcp"}, config.Servers["ig-gpu"].Args)
+	}
+	words := func(text string) string { return strings.Join(strings.Fields(text), " ") }
+	rule := regexp.MustCompile(`echo "\$USER ALL=\S+ NOPASSWD: /usr/local/bin/ig-gpu mcp" \| sudo tee \S+`) // with these arguments only
+	require.Contains(t, cmd.Example, "-- sudo -n ig-gpu mcp\n")
+	require.Regexp(t, rule, words(string(page)))
+	require.Equal(t, rule.FindString(words(string(page))), rule.FindString(words(cmd.Example)))
 }
 
 // What waits for longer than the measurement is never found: that is no answer that no rank is missing.
