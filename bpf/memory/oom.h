@@ -113,8 +113,8 @@ static __always_inline bool is_out_of_memory(__u32 error)
  * Reserves an event and fills in the kind of memory, the device, and all that does not depend on
  * the call. NULL: no room.
  */
-static __always_inline struct oom *oom_begin(struct thread *t, __u64 stack, __u32 kind, __s32 device,
-					     __u32 error)
+static __always_inline struct oom *oom_begin(struct thread *t, __u64 stack, __u32 kind,
+					     __s32 device, __u32 error)
 {
 	struct oom_holders holders = {};
 	bool is_oom = is_out_of_memory(error);
@@ -126,7 +126,8 @@ static __always_inline struct oom *oom_begin(struct thread *t, __u64 stack, __u3
 	}
 	holders.process = t->process;
 	holders.memory = oom_memory_of(kind);
-	holders.device = holders.memory == OOM_HOST ? -1 : device; /* the host's is that of all devices */
+	holders.device =
+		holders.memory == OOM_HOST ? -1 : device; /* the host's is that of all devices */
 #ifndef LINUX_5_10
 	bpf_for_each_map_elem(&rows_by_stack, oom_add, &holders, 0);
 	bpf_for_each_map_elem(&unknown_rows, oom_add, &holders, 0);
