@@ -95,7 +95,8 @@ static __always_inline void import_returned(struct thread *t, __u64 number)
 	foreign->references = 1;
 	foreign->foreign = 1;
 	foreign->handle = number;
-	if (live_add(&key, foreign) || !vmm_handle_made(t->process, number, call->serial))
+	/* Without a handle its release would not be recognised. */
+	if (!vmm_handle_made(t->process, number, call->serial) || live_add(&key, foreign))
 		drop(DROP_LIVE_FULL);
 }
 

@@ -140,10 +140,10 @@ static __always_inline void stream_copies_itself(__u64 process, __u64 stream, __
 
 	if (!s)
 		return;
-	if (covered) {
+	if (covered && (!s->copying || s->copying == thread)) { /* that of another thread may still wait */
 		s->copy_covered_ns = covered;
 		s->copying = thread;
-	} else if (s->copying == thread) {
+	} else if (!covered && s->copying == thread) {
 		s->copying = 0;
 	}
 }

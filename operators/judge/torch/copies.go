@@ -9,7 +9,8 @@ import (
 // copies finds pools of workers that were forked by a process with a pool of the same device. They have copies of its
 // tensors, which their garbage collectors may delete: PyTorch reports that with what the parent had allocated. The
 // programs omit those of which the parent's pool was known by then (torch_pool_is_parents() of bpf/torch/torch.h).
-// The others are known by this: they have never allocated, and cannot, since CUDA does not work in them.
+// The others are known by this: they have never allocated, and cannot, since CUDA does not work in them. A process with a
+// pool of its own from before attach, whose parent has one of the same ordinal, looks the same until it allocates again.
 type copies struct {
 	pid, parent, device, out, ooms datasource.FieldAccessor
 }

@@ -16,6 +16,8 @@ import (
 	"github.com/parquet-go/parquet-go"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
 )
 
 // TestEvents: each call as a line, with both clocks, and the memory. A file of rows
@@ -160,6 +162,7 @@ func TestEndedReader(t *testing.T) {
 	tr := traceTo(t, w, pipe)
 	require.NoError(t, reader.Close())
 	w.work()
+	require.False(t, procmaps.HasEnded("/proc", uint32(tr.cmd.Process.Pid), 0), "the run continues")
 	require.NoError(t, tr.cmd.Process.Signal(syscall.SIGINT))
 	require.Error(t, tr.cmd.Wait())
 	require.Contains(t, tr.log.String(), "its reader has exited")

@@ -15,6 +15,7 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/params"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/runtime"
+	"golang.org/x/sys/unix"
 
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/images"
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/internal/capabilities"
@@ -110,7 +111,7 @@ func (r *Runtime) GetGadgetInfo(gadget runtime.GadgetContext, global *params.Par
 // RunGadget runs a gadget until its context, or a signal that would kill the program, ends it. A server is killed.
 func (r *Runtime) RunGadget(gadget runtime.GadgetContext, global *params.Params, values api.ParamValues) error {
 	if !r.serves {
-		defer endBySignal(gadget)()
+		defer endBySignal(gadget, unix.Stdout, unix.Stderr)()
 	}
 	if err := r.useEmbedded(gadget); err != nil {
 		return err

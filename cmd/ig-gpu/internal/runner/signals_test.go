@@ -19,14 +19,11 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/images"
 )
 
-// signalled is a runtime whose runs get a signal, and last until their context ends.
-type signalled struct {
-	runtime.Runtime
-	by unix.Signal
-}
+// hangingUp is a runtime whose runs get a signal, and last until their context ends.
+type hangingUp struct{ runtime.Runtime }
 
-func (s signalled) RunGadget(gadget runtime.GadgetContext, _ *params.Params, _ api.ParamValues) error {
-	if err := unix.Kill(os.Getpid(), s.by); err != nil {
+func (hangingUp) RunGadget(gadget runtime.GadgetContext, _ *params.Params, _ api.ParamValues) error {
+	if err := unix.Kill(os.Getpid(), unix.SIGHUP); err != nil {
 		return err
 	}
 	select {
@@ -37,12 +34,45 @@ func (s signalled) RunGadget(gadget runtime.GadgetContext, _ *params.Params, _ a
 	}
 }
 
-func TestASignalThatWouldKillEndsTheRun(t *testing.T) {
+func TestATerminalThatClosesEndsTheRun(t *testing.T) {
 	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP) // the tests themselves may run under nohup
-	for _, by := range []unix.Signal{unix.SIGPIPE, unix.SIGHUP} {
-		r := New(signalled{by: by}, images.Set{}, fit)
-		for range 2 { // one run after another
-			require.NoError(t, r.RunGadget(gadgetcontext.New(t.Context(), "trace_tcp"), nil, nil), by)
+	r := New(hangingUp{}, images.Set{}, fit)
+	for range 2 { // one run after another
+		require.NoError(t, r.RunGadget(gadgetcontext.New(t.Context(), "trace_tcp"), nil, nil))
+	}
+}
+
+// A connection or a file of the run whose reader ends gets the same signal as the output.
+func TestOnlyTheEndOfItsOutputsReaderEndsTheRun(t *testing.T) {
+	file, err := os.Create(t.TempDir() + "/rows.json")
+	require.NoError(t, err)
+	defer file.Close()
+	pipe, socket := make([]int, 2), [2]int{}
+	require.NoError(t, unix.Pipe(pipe))
+	socket, err = unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+	require.NoError(t, err)
+	ends, ended := pipe[:1], []int{pipe[1], socket[0]}
+	ends = append(ends, socket[1])
+
+	gadget := gadgetcontext.New(t.Context(), "trace_tcp")
+	stop := endBySignal(gadget, append(ended, int(file.Fd()))...)
+	require.NoError(t, unix.Kill(os.Getpid(), unix.SIGPIPE))
+	time.Sleep(100 * time.Millisecond)
+	require.NoError(t, gadget.Context().Err(), "all are read")
+	stop()
+
+	for n, end := range ends {
+		gadget := gadgetcontext.New(t.Context(), "trace_tcp")
+		stop := endBySignal(gadget, int(file.Fd()), ended[n])
+		require.NoError(t, unix.Close(end))
+		_, err := unix.Write(ended[n], []byte("{}\n"))
+		require.ErrorIs(t, err, unix.EPIPE)
+		select {
+		case <-gadget.Context().Done():
+		case <-time.After(10 * time.Second):
+			require.Fail(t, "it continues")
 		}
+		stop()
+		require.NoError(t, unix.Close(ended[n]))
 	}
 }

@@ -46,7 +46,7 @@ func (f *facts) makers(c profile.Context) string {
 
 // keptByPools says that memory without a row may be in stream-ordered pools; "": hardly any of it is.
 func (f *facts) keptByPools(rest int64) string {
-	freed := f.peaks.freedIntoPools()
+	freed := f.peaks.freedIntoPools(0)
 	if freed < rest/10 || freed == 0 {
 		return ""
 	}

@@ -5,7 +5,6 @@ package verb
 import (
 	"cmp"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -94,23 +93,10 @@ func signed(ds datasource.DataSource, row datasource.Data, name string) int32 {
 	return valueOf(ds, row, name, datasource.FieldAccessor.Int32)
 }
 
-// lineOf is the frame to name: the program's own line of Python, or, where there is none, the innermost native one
-// outside of CUDA's own libraries.
+// lineOf is the frame to name: the program's own line.
 func lineOf(ds datasource.DataSource, row datasource.Data) string {
-	frame := cmp.Or(text(ds, row, "user_frame"), text(ds, row, "frame"))
-	if !isCUDA(frame) {
-		return frame
-	}
-	stack := strings.Split(text(ds, row, "stack"), "; ") // innermost last
-	for _, outer := range slices.Backward(stack) {
-		if outer != "" && !isCUDA(outer) {
-			return outer
-		}
-	}
-	return frame
+	return cmp.Or(text(ds, row, "user_frame"), text(ds, row, "frame"))
 }
-
-func isCUDA(frame string) bool { return stack.ParseLabel(frame).IsDriver() }
 
 // allocs takes in a reading of all rows of memory.
 func (f *facts) allocs(ds datasource.DataSource, rows []datasource.Data) {

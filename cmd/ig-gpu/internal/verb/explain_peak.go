@@ -111,10 +111,11 @@ func (p *peakFacts) onGPUs() (sum int64) {
 	return sum
 }
 
-// freedIntoPools is the most that stream-ordered pools may keep of what was freed: how much depends on their release thresholds.
-func (p *peakFacts) freedIntoPools() (sum int64) {
+// freedIntoPools is the most that stream-ordered pools of a process (0: of all) may keep of what was freed: how much
+// depends on their release thresholds.
+func (p *peakFacts) freedIntoPools(pid uint32) (sum int64) {
 	for _, known := range p.rows {
-		if known.row.Kind == "pool" {
+		if known.row.Kind == "pool" && (pid == 0 || known.row.Process.PID == pid) {
 			sum += max(known.row.PeakBytes-known.row.InuseBytes, 0)
 		}
 	}

@@ -65,6 +65,11 @@ func TestWhatStreamOrderedPoolsKeepIsNotOfContexts(t *testing.T) {
 		"or is kept by stream-ordered pools (cuMemAllocAsync): up to 58.0 GiB was freed into them; cuMemPoolTrimTo returns it.")
 	require.Contains(t, text, "driver counts 60.0 GiB that no row explains. Of that, some may be kept by stream-ordered pools (cuMemAllocAsync): up to 58.0 GiB was freed")
 	require.NotContains(t, text, "for each of them")
+
+	f := watched(62<<30, refusedBy("2.00 GiB f (a.py:1)", 2<<30))
+	f.peaks.rows = map[profile.RowID]*peakRow{{Process: 1, Kind: "pool"}: {row: profile.Row{Process: profile.Process{ID: 1, PID: 7}, Kind: "pool",
+		Values: profile.Values{InuseBytes: 2 << 30, PeakBytes: 60 << 30}}}}
+	require.NotContains(t, explained(t, f), fromBefore)
 	require.Contains(t, explainedWith(58<<30, amd), "pools (hipMallocAsync): up to 58.0 GiB was freed into them; hipMemPoolTrimTo returns it.")
 	text = explainedWith(1<<30, nvidia)
 	require.Contains(t, text, "that no row explains, at most 60.0 GiB for each of them.")

@@ -133,11 +133,11 @@ func (f *facts) isHeldFromBefore(r *ooms.Failure) bool {
 	return r.Holders == ""
 }
 
-// withoutRow returns the bytes that the driver counts for the process that was refused and no row has: on the GPU of the
-// refusal, where that is known.
+// withoutRow returns the bytes that the driver counts for the process that was refused and no row has, without what
+// stream-ordered pools may keep: on the GPU of the refusal, where that is known.
 func (f *facts) withoutRow(r *ooms.Failure) int64 {
 	gpus := f.used[r.PID]
-	rest := -f.peaks.heldBy(r.PID)
+	rest := -f.peaks.heldBy(r.PID) - f.peaks.freedIntoPools(r.PID)
 	for _, bytes := range gpus {
 		rest += int64(bytes)
 	}

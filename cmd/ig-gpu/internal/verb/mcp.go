@@ -47,8 +47,9 @@ func newMCP(cfg Config) *cobra.Command {
 			"An assistant cannot type a password: the first example allows this command, and no other, without one.",
 		Example: "  echo \"$USER ALL=(root) NOPASSWD: /usr/local/bin/ig-gpu mcp\" |\n" +
 			"    sudo tee /etc/sudoers.d/ig-gpu-mcp\n" +
-			"  claude mcp add ig-gpu -- sudo -n ig-gpu mcp\n" +
-			"  {\"mcpServers\":{\"ig-gpu\":{\"command\":\"sudo\",\"args\":[\"-n\",\"ig-gpu\",\"mcp\"]}}}",
+			"  claude mcp add ig-gpu -- sudo -n /usr/local/bin/ig-gpu mcp\n" +
+			"  {\"mcpServers\":{\"ig-gpu\":{\"command\":\"sudo\",\n" +
+			"    \"args\":[\"-n\",\"/usr/local/bin/ig-gpu\",\"mcp\"]}}}",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := interruptible(cmd)

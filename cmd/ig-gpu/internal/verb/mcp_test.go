@@ -83,13 +83,13 @@ func TestTheConfigurationToPasteDoesNotWaitForAPassword(t *testing.T) {
 				Args    []string
 			} `json:"mcpServers"`
 		}
-		require.NoError(t, json.Unmarshal([]byte(regexp.MustCompile(`\{"mcpServers".*\}`).FindString(text)), &config))
+		require.NoError(t, json.Unmarshal([]byte(regexp.MustCompile(`\{"mcpServers"(?s:.*?)\}\}\}`).FindString(text)), &config))
 		require.Equal(t, "sudo", config.Servers["ig-gpu"].Command)
-		require.Equal(t, []string{"-n", "ig-gpu", "mcp"}, config.Servers["ig-gpu"].Args)
+		require.Equal(t, []string{"-n", "/usr/local/bin/ig-gpu", "mcp"}, config.Servers["ig-gpu"].Args)
 	}
 	words := func(text string) string { return strings.Join(strings.Fields(text), " ") }
 	rule := regexp.MustCompile(`echo "\$USER ALL=\S+ NOPASSWD: /usr/local/bin/ig-gpu mcp" \| sudo tee \S+`) // with these arguments only
-	require.Contains(t, cmd.Example, "-- sudo -n ig-gpu mcp\n")
+	require.Contains(t, cmd.Example, "-- sudo -n /usr/local/bin/ig-gpu mcp\n")
 	require.Regexp(t, rule, words(string(page)))
 	require.Equal(t, rule.FindString(words(string(page))), rule.FindString(words(cmd.Example)))
 }
