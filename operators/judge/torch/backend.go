@@ -29,7 +29,7 @@ var (
 )
 
 // withoutPool says why PyTorch of a process with this environment (NAME=value, each ended by NUL) has no pool whose blocks
-// could be followed; "" where it has. It may have none where `doubt`, a setting, is not empty.
+// could be followed; "" where it has. It may have none where `doubt`, the name of a setting, is not empty.
 func withoutPool(environ []byte) (why, doubt string) {
 	uncached, async := "", ""
 	for entry := range bytes.SplitSeq(environ, []byte{0}) {
@@ -38,7 +38,7 @@ func withoutPool(environ []byte) (why, doubt string) {
 			if value == "1" {
 				uncached = name
 			} else {
-				doubt = string(entry)
+				doubt = name // without its value, which the process chooses
 			}
 		}
 		for _, n := range settingsNames {

@@ -40,12 +40,12 @@ type quiet struct {
 
 type quietProcess struct {
 	name     string
-	doubt    string // a setting that may explain it; mostly ""
+	doubt    string // the name of a setting that may explain it; mostly ""
 	readings int
 	known    bool // it has reported a pool, or that it has not was logged or is no surprise
 }
 
-// find takes a process that has PyTorch, with a setting that may turn its pool off, or "".
+// find takes a process that has PyTorch, with the name of a setting that may turn its pool off, or "".
 func (q *quiet) find(pid uint32, name, doubt string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
