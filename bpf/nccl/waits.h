@@ -140,7 +140,8 @@ static __always_inline void stream_copies_itself(__u64 process, __u64 stream, __
 
 	if (!s)
 		return;
-	if (covered && (!s->copying || s->copying == thread)) { /* that of another thread may still wait */
+	/* The copy of another thread may still wait. */
+	if (covered && (!s->copying || s->copying == thread)) {
 		s->copy_covered_ns = covered;
 		s->copying = thread;
 	} else if (!covered && s->copying == thread) {

@@ -47,9 +47,9 @@ func TestOnlyTheEndOfItsOutputsReaderEndsTheRun(t *testing.T) {
 	file, err := os.Create(t.TempDir() + "/rows.json")
 	require.NoError(t, err)
 	defer file.Close()
-	pipe, socket := make([]int, 2), [2]int{}
+	pipe := make([]int, 2)
 	require.NoError(t, unix.Pipe(pipe))
-	socket, err = unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+	socket, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 	require.NoError(t, err)
 	ends, ended := pipe[:1], []int{pipe[1], socket[0]}
 	ends = append(ends, socket[1])
