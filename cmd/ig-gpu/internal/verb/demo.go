@@ -67,7 +67,7 @@ func runDemo(cmd *cobra.Command, cfg Config, duration time.Duration, native bool
 	}
 	p := &page{}
 	composeMemory(p, f, fmt.Sprint(workload.PID))
-	composeBlame(p, f, fmt.Sprint(workload.PID))
+	composeBlame(p, f, f.outcomes(), fmt.Sprint(workload.PID))
 	for n := range p.all {
 		p.all[n].More = "" // the process is gone when it is read
 	}

@@ -119,7 +119,7 @@ func observe(ctx context.Context, cfg Config, pids []uint32, duration time.Durat
 	wait.Wait()
 	f.finish(time.Now(), ctx.Err() != nil, ends())
 	f.holders = holders()
-	f.counted(cfg) // with what the watch saw them take
+	f.refused.others = neighbours(cfg, f.counted(cfg)) // with what the watch saw them take
 	if errs[0] != nil {
 		return nil, errs[0]
 	}
@@ -136,43 +136,39 @@ func readings(watch time.Duration) string {
 	return fmt.Sprintf("allocs:fetch-interval=%v", min(max(watch/40, 250*time.Millisecond), time.Second))
 }
 
-// counted reads the memory that the vendor's driver counts for the processes and their descendants, and for others. What it
-// counted for processes that have ended stays.
-func (f *facts) counted(cfg Config) {
-	byGPU, watched := memoryByGPU(cfg), union(family(cfg.ProcFS, f.pids...), f.processes())
-	used := summed(byGPU)
+// counted reads the memory that the vendor's driver counts for the processes and their descendants. What it counted for
+// processes that have ended stays. The result is what it counts for the others.
+func (f *facts) counted(cfg Config) (others map[uint32]uint64) {
+	byGPU, watched := memoryByGPU(cfg), f.processes()
+	for _, pid := range family(cfg.ProcFS, f.pids...) {
+		watched[pid] = true
+	}
+	others = summed(byGPU)
 	sum := int64(0)
-	for _, pid := range watched {
-		sum += int64(used[pid])
-		if used[pid] > 0 {
+	for pid := range watched {
+		if others[pid] > 0 {
+			sum += int64(others[pid])
 			f.used[pid] = byGPU[pid]
 		}
+		delete(others, pid)
 	}
 	if sum > 0 {
 		f.driver = sum
 	}
-	f.refused.others = neighbours(cfg, used, watched)
+	return others
 }
 
 // processes are those that are known to be watched: named by the user, using the GPU when the watch began, or in the rows.
 // Descendants of one that has ended have another parent.
-func (f *facts) processes() []uint32 {
-	all := union(f.pids, f.users)
+func (f *facts) processes() map[uint32]bool {
+	all := map[uint32]bool{}
+	for _, pid := range slices.Concat(f.pids, f.users) {
+		all[pid] = true
+	}
 	for _, known := range f.peaks.rows {
-		all = union(all, []uint32{known.row.Process.PID})
+		all[known.row.Process.PID] = true
 	}
 	return all
-}
-
-// union appends to a what only b has.
-func union(a, b []uint32) []uint32 {
-	a = slices.Clone(a)
-	for _, pid := range b {
-		if !slices.Contains(a, pid) {
-			a = append(a, pid)
-		}
-	}
-	return a
 }
 
 // silent discards the messages of runs that the user did not start by name: what they find is in

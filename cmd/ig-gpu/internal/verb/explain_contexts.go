@@ -44,6 +44,15 @@ func (f *facts) makers(c profile.Context) string {
 	return strings.Join(slices.Compact(lines), " and ")
 }
 
+// unexplained returns the bytes that the vendor's driver counts and no row has; 0 where that is not known. What was counted
+// of processes that have all ended is from before the watch, and gone.
+func (f *facts) unexplained() int64 {
+	if f.driver < 0 || f.isOver() {
+		return 0
+	}
+	return max(f.driver-f.peaks.onGPUs(), 0)
+}
+
 // keptByPools says that memory without a row may be in stream-ordered pools; "": hardly any of it is.
 func (f *facts) keptByPools(rest int64) string {
 	freed := f.peaks.freedIntoPools(0)
@@ -72,7 +81,7 @@ func composeContexts(p *page, f *facts, ids string) {
 		made = append(made, fmt.Sprintf("on GPU %d by %s", c.Device, f.makers(c)))
 	}
 	text := fmt.Sprintf("CUDA contexts that were made during the watch:\n%s", strings.Join(made, "\n"))
-	if rest := f.driver - f.peaks.onGPUs(); f.driver >= 0 && rest > 0 && !f.isOver() {
+	if rest := f.unexplained(); rest > 0 {
 		text += fmt.Sprintf("\nNVIDIA's driver counts %s that no row explains", profile.FormatBytes(rest))
 		if kept := f.keptByPools(rest); kept != "" {
 			text += ". Of that, some may be " + kept

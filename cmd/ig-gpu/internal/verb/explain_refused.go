@@ -48,9 +48,9 @@ func (f *facts) ooms(ds datasource.DataSource, rows []datasource.Data) {
 }
 
 // neighbours are the processes that hold GPU memory and are not watched, the largest first.
-func neighbours(cfg Config, used map[uint32]uint64, watched []uint32) (all []neighbour) {
+func neighbours(cfg Config, used map[uint32]uint64) (all []neighbour) {
 	for pid, bytes := range used {
-		if bytes > 0 && !slices.Contains(watched, pid) {
+		if bytes > 0 {
 			all = append(all, neighbour{pid, targets.Command(cfg.ProcFS, pid), int64(bytes)})
 		}
 	}
@@ -70,18 +70,17 @@ type outcomes struct {
 // outcomes separates allocations for which there was no memory from refusals that a program does not see. Refusals of the
 // driver that led to one of PyTorch's pool are part of that.
 func (f *facts) outcomes() (found outcomes) {
-	pools := map[uint32]map[int32]*ooms.Failure{} // by process and device, the pool's next refusal
+	type pool struct {
+		pid    uint32
+		device int32
+	}
+	next := map[pool]*ooms.Failure{} // a pool's refusal, of those that follow
 	hasTensors := f.withTensors()
 	for n := range slices.Backward(f.refused.all) {
 		r := &f.refused.all[n]
-		next := pools[r.PID]
 		switch {
 		case r.API == profile.PoolAPI:
-			if next == nil {
-				next = map[int32]*ooms.Failure{}
-				pools[r.PID] = next
-			}
-			next[r.Device] = r
+			next[pool{r.PID, r.Device}] = r
 			found.failed = append(found.failed, r)
 		case slices.ContainsFunc(slices.Collect(maps.Values(next)), r.Leads):
 		case !r.IsHost && hasTensors[r.PID]:
@@ -109,13 +108,12 @@ func (f *facts) withTensors() map[uint32]bool {
 	return found
 }
 
-// lastRefused is the last allocation for which there was no memory; nil: there was enough.
-func (f *facts) lastRefused() *ooms.Failure {
-	failed := f.outcomes().failed
-	if len(failed) == 0 {
+// last is the last allocation for which there was no memory; nil: there was enough.
+func (o *outcomes) last() *ooms.Failure {
+	if len(o.failed) == 0 {
 		return nil
 	}
-	return failed[len(failed)-1]
+	return o.failed[len(o.failed)-1]
 }
 
 // isHeldFromBefore reports whether most of what the process held at a refusal was allocated before the watch, as far as that
@@ -155,22 +153,20 @@ func (f *facts) request(r *ooms.Failure) string {
 	return r.Request()
 }
 
-func composeRefused(p *page, f *facts, ids string) {
+func composeRefused(p *page, f *facts, found outcomes, ids string) {
 	p.part = "Refused"
 	more := "ig-gpu run " + f.vendor.memory + " --pid " + ids + " -o ooms:json"
 	composeBarred(p, f, more)
-	found := f.outcomes()
 	composeRecovered(p, f, found, more)
-	failed := found.failed
-	if len(failed) == 0 {
+	last := found.last()
+	if last == nil {
 		if len(found.pooled)+len(found.given) == 0 {
 			p.say("", "No allocation was refused during the watch.")
 		}
 		return
 	}
-	last := failed[len(failed)-1]
 	text := fmt.Sprintf("An allocation was refused: %s.", f.request(last))
-	if n := len(failed); n > 1 {
+	if n := len(found.failed); n > 1 {
 		text = fmt.Sprintf("%d allocations were refused; the last was %s.", n, f.request(last))
 	}
 	text += "\n" + sentenceCase(last.Held()) + "."

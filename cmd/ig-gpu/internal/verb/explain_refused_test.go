@@ -166,9 +166,12 @@ func TestOtherProcessesOnTheGPUsAreNamed(t *testing.T) {
 	}
 	require.NoError(t, os.MkdirAll(filepath.Join(root, "13"), 0o755))
 	require.NoError(t, os.WriteFile(filepath.Join(root, "13", "comm"), []byte("worker\n"), 0o600))
-	used := map[uint32]uint64{7: 1 << 30, 11: 60 << 30, 12: 3 << 20, 13: 2 << 20, 14: 1 << 20, 15: 0}
+	cfg := Config{ProcFS: root}
+	cfg.Machine.OpenGPUs = func() (nvml.Library, error) {
+		return counting{{PID: 7, Bytes: 1 << 30}, {PID: 11, Bytes: 60 << 30}, {PID: 12, Bytes: 3 << 20}, {PID: 13, Bytes: 2 << 20}, {PID: 14, Bytes: 1 << 20}, {PID: 15}}, nil
+	}
 	f := watched(1<<30, refusedBy("1.00 GiB f (a.py:1)", 1<<30))
-	f.refused.others = neighbours(Config{ProcFS: root}, used, []uint32{7})
+	f.refused.others = neighbours(cfg, f.counted(cfg))
 	text := explained(t, f)
 	require.Contains(t, text, "    When the watch ended, other processes held 60.0 GiB, on all GPUs:\n    60.0 GiB by 11 python3 other.py\n"+
 		"    3.00 MiB by 12 python3 small.py\n    2.00 MiB by 13 [worker]\n    and 1 more\n")
@@ -190,9 +193,9 @@ func TestDescendantsOfOneThatHasEndedAreStillWatched(t *testing.T) {
 	f := watched(-1, refusedBy("1.00 GiB f (a.py:1)", 1<<30))
 	f.users = []uint32{8}
 	f.peaks.rows = map[profile.RowID]*peakRow{{Process: 2}: {row: profile.Row{Process: profile.Process{ID: 2, PID: 9}, Kind: "device"}}}
-	f.counted(cfg)
+	others := neighbours(cfg, f.counted(cfg))
 	require.Equal(t, int64(5<<30), f.driver)
-	require.Equal(t, []neighbour{{10, "[]", 1 << 30}}, f.refused.others)
+	require.Equal(t, []neighbour{{10, "[]", 1 << 30}}, others)
 
 	f = watched(-1, refusedBy("1.00 GiB f (a.py:1)", 1<<30))
 	require.NotContains(t, explained(t, f), "python3[7] cuMemAlloc_v2")

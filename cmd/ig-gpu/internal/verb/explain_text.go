@@ -56,11 +56,12 @@ func compose(f *facts) []sentence {
 	composeMemory(p, f, ids)
 	composeContexts(p, f, ids)
 	composeCommunicators(p, f, ids)
-	composeRefused(p, f, ids)
+	found := f.outcomes()
+	composeRefused(p, f, found, ids)
 	composeTime(p, f, ids)
 	composeCollectives(p, f, ids)
 	composeHolders(p, f, ids)
-	composeBlame(p, f, ids)
+	composeBlame(p, f, found, ids)
 	composeUnknown(p, f, ids)
 	return p.all
 }
@@ -204,11 +205,11 @@ func composeCollectives(p *page, f *facts, ids string) {
 // composeBlame names one line: that which has grown most, else that of a refusal, else
 // the largest holder. Of PyTorch that is a line of tensors: which line has its pool request more
 // from the driver is chance.
-func composeBlame(p *page, f *facts, ids string) {
+func composeBlame(p *page, f *facts, found outcomes, ids string) {
 	p.part = "Look first at"
 	growers, holders := f.growers(false), f.ranked(false, inUse)
 	tensors, tensorGrowth := f.tensorGrowth()
-	last := f.lastRefused()
+	last := found.last()
 	made := slices.DeleteFunc(f.ranked(true, inUse), func(p *place) bool { return p.frame == stack.BeforeAttach })
 	switch {
 	case len(f.verdict) > 0:
@@ -252,8 +253,7 @@ func (f *facts) pace(grown int64) string {
 func composeUnknown(p *page, f *facts, ids string) {
 	p.part = "Unknown"
 	if f.driver >= 0 {
-		// What was counted of a process that has ended is from before the watch, and gone.
-		if rest := f.driver - f.peaks.onGPUs(); rest > 0 && !f.isOver() {
+		if rest := f.unexplained(); rest > 0 {
 			why := "is what the runtime itself needs."
 			if kept := f.keptByPools(rest); kept != "" {
 				why = "is what the runtime itself needs, or is " + kept

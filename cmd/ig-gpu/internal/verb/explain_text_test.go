@@ -61,7 +61,7 @@ func TestExplainNamesTheLineOfTheTensorsThatGrow(t *testing.T) {
 			_, sum := f.tensorGrowth()
 			require.Equal(t, c.growth*mib, sum)
 			p := &page{}
-			composeBlame(p, f, "7")
+			composeBlame(p, f, f.outcomes(), "7")
 			require.Len(t, p.all, 1)
 			require.Contains(t, p.all[0].Text, c.text)
 		})
