@@ -4,6 +4,8 @@ package terminal
 
 import (
 	"bufio"
+	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -80,16 +82,35 @@ func TestAJobThatAlreadyHangsIsJudgedWithinSeconds(t *testing.T) {
 	v.waitEnd()
 }
 
+// states are those of a job's processes, as ps(1) has them.
+func states(j *job.Job) string {
+	all, err := exec.Command("ps", "-o", "pid,ppid,state,time,wchan:30,args", "-p", strings.Join(pids(j), ",")).CombinedOutput()
+	return fmt.Sprintf("%s(%v)\n", all, err)
+}
+
 // TestHangsAsJSONIsOneObjectPerVerdict and nothing else on standard output.
 func TestHangsAsJSONIsOneObjectPerVerdict(t *testing.T) {
 	t.Parallel()
 	j := job.Start(t, "late", "--story", "training", "--stop", "broadcast")
 	j.Begin()
-	cmd := exec.Command(program(t), append([]string{"hangs", "-o", "json"}, pids(j)...)...)
+	// One that hangs ends with the stacks of its goroutines.
+	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
+	cmd := exec.CommandContext(ctx, program(t), append([]string{"hangs", "-o", "json"}, pids(j)...)...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGQUIT) }
+	cmd.WaitDelay = 10 * time.Second
+	var messages bytes.Buffer
+	cmd.Stderr = &messages
 	pipe, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
-	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	t.Cleanup(func() {
+		left := states(j)
+		cancel()
+		_ = cmd.Wait()
+		if t.Failed() {
+			t.Logf("%s%s", left, messages.String())
+		}
+	})
 	out := bufio.NewReader(pipe)
 	first, err := out.ReadString('\n')
 	require.NoError(t, err)
