@@ -64,7 +64,7 @@ func (t *Tracer) selectInitial() error {
 	nested := selection.CheckNamespace(t.cfg.ProcFS)
 	if len(t.cfg.PIDs) == 0 {
 		if nested != nil {
-			t.cfg.Warn(nested.Error() + "; rows have other ids here, and native code has no names")
+			t.cfg.Warn(nested.Error() + selection.NestedRows)
 		}
 		return nil
 	}

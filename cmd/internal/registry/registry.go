@@ -104,7 +104,7 @@ func Own(cfg Config) []operators.DataOperator {
 		spans.New(spans.OperatorConfig{ProcFS: host.HostProcFs, Processes: maps}),
 		rules,
 		budget.New(budget.Config{Percent: percent}),
-		torch.New(torch.Config{ProcFS: host.HostProcFs}),
+		torch.New(torch.Config{ProcFS: host.HostProcFs, Maps: maps}),
 		devicetimes.New(),
 		communicators.New(),
 		attach.New(attach.Config{ProcFS: host.HostProcFs, Maps: maps}),

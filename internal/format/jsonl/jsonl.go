@@ -15,7 +15,7 @@
 //	  --device-times kernels and device_ns (cumulative), stack
 //	oom: time, process … container as above, api, error, refused_by (driver, torch, or a
 //	  library such as libvgpu.so), device (-1: unknown, or memory of the host), requested_bytes, inuse_bytes (of the
-//	  device), stack, holders: array of {bytes, stack}, largest first
+//	  device), pool_allocated_bytes (of PyTorch's pool, where that refused), stack, holders: array of {bytes, stack}, largest first
 //
 // row (16 hexadecimal digits) identifies a row of the profile: the last line with it is its state, and rows do not
 // overlap. Two rows may have all else in common but their numbers: calls with other results, and stacks with the

@@ -17,6 +17,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/stack"
 )
 
@@ -272,13 +273,9 @@ func (s *Snapshot) Write(to io.Writer) error {
 	return p.end()
 }
 
-// smallSegment is the size of segments for blocks of up to 1 MiB (kSmallBuffer of
-// c10/cuda/CUDACachingAllocator.cpp).
-const smallSegment = 2 << 20
-
 func (p *pickler) segment(seg *segment) {
 	kind := "large"
-	if seg.size() <= smallSegment {
+	if seg.size() <= profile.SmallSegment {
 		kind = "small"
 	}
 	var first *Allocation

@@ -18,28 +18,40 @@ import (
 func StartTime(procfs string, pid uint32) (uint64, error) {
 	room := smallRoom.Get().(*[smallBytes]byte)
 	defer smallRoom.Put(room)
-	b, err := ReadSmall(procfs+"/"+strconv.FormatUint(uint64(pid), 10)+"/stat", room[:])
+	fields, err := readStat(procfs, pid, room)
 	if err != nil {
 		return 0, procError(pid, err)
 	}
-	if f := StatFields(b); len(f) > 22-3 {
-		if v, err := strconv.ParseUint(string(f[22-3]), 10, 64); err == nil {
-			return v, nil
-		}
+	if start, ok := startOf(fields); ok {
+		return start, nil
 	}
 	return 0, fmt.Errorf("read start time of process %d: malformed stat", pid)
+}
+
+// readStat returns StatFields of a process, which are in room.
+func readStat(procfs string, pid uint32, room *[smallBytes]byte) ([][]byte, error) {
+	b, err := ReadSmall(procfs+"/"+strconv.FormatUint(uint64(pid), 10)+"/stat", room[:])
+	if err != nil {
+		return nil, err
+	}
+	return StatFields(b), nil
+}
+
+// startOf is field 22 of proc_pid_stat(5).
+func startOf(fields [][]byte) (uint64, bool) {
+	if len(fields) <= 22-3 {
+		return 0, false
+	}
+	start, err := strconv.ParseUint(string(fields[22-3]), 10, 64)
+	return start, err == nil
 }
 
 // Parent is the parent of a process, field 4 of proc_pid_stat(5); 0 where it has none, or has ended.
 func Parent(procfs string, pid uint32) uint32 {
 	room := smallRoom.Get().(*[smallBytes]byte)
 	defer smallRoom.Put(room)
-	b, err := ReadSmall(procfs+"/"+strconv.FormatUint(uint64(pid), 10)+"/stat", room[:])
-	if err != nil {
-		return 0
-	}
-	fields := StatFields(b)
-	if len(fields) < 2 {
+	fields, err := readStat(procfs, pid, room)
+	if err != nil || len(fields) < 2 {
 		return 0
 	}
 	parent, _ := strconv.ParseUint(string(fields[1]), 10, 32)
@@ -53,13 +65,12 @@ func HasEnded(procfs string, pid uint32, start uint64) bool {
 	dir := procfs + "/" + strconv.FormatUint(uint64(pid), 10)
 	room := smallRoom.Get().(*[smallBytes]byte)
 	defer smallRoom.Put(room)
-	b, err := ReadSmall(dir+"/stat", room[:])
-	fields := StatFields(b)
+	fields, err := readStat(procfs, pid, room)
 	if err != nil || len(fields) <= 22-3 {
 		_, err = os.Stat(dir)
 		return errors.Is(err, fs.ErrNotExist)
 	}
-	if now, err := strconv.ParseUint(string(fields[22-3]), 10, 64); start > 0 && err == nil && now != start {
+	if now, ok := startOf(fields); start > 0 && ok && now != start {
 		return true
 	}
 	if !isDead(fields) {
@@ -73,10 +84,9 @@ func HasEnded(procfs string, pid uint32, start uint64) bool {
 		return false
 	}
 	// A thread that calls execve(2) takes the place of the first: the one that is left may be it.
-	if b, err = ReadSmall(dir+"/stat", room[:]); err != nil {
+	if fields, err = readStat(procfs, pid, room); err != nil {
 		return true
 	}
-	fields = StatFields(b)
 	return len(fields) > 0 && isDead(fields)
 }
 

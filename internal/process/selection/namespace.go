@@ -16,6 +16,9 @@ import (
 var ErrNested = errors.New("process ids here are those of a container, which the kernel's programs do not know:" +
 	" start the container with --pid=host, a pod with hostPID: true (a node of kind, or of minikube with the driver docker, is itself a container)")
 
+// NestedRows is the end of a warning of ErrNested, in a run for which no processes were named.
+const NestedRows = "; rows have other ids here, and native code has no names"
+
 // initialPIDNamespace is the inode of the first PID namespace on every machine: PROC_PID_INIT_INO
 // (include/linux/proc_ns.h, since Linux 3.8).
 const initialPIDNamespace = 0xeffffffc

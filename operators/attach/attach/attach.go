@@ -43,9 +43,6 @@ const (
 	// pointPrograms is the array of a gadget for kernels without cookies; see
 	// ATTACH_PROGRAMS_OF_POINTS in bpf/call/attach_point.h.
 	pointPrograms = "attach_enter_points"
-
-	// endedGrace is more than the interval at which rows are read (1 s).
-	endedGrace = 1200 * time.Millisecond
 )
 
 // Config of the operator.
@@ -224,11 +221,7 @@ func (i *instance) start(gc operators.GadgetContext) error {
 		}
 	}
 	i.cfg.Warn = func(text string) { i.logger.Warn(text) }
-	i.cfg.Ended = func() {
-		i.logger.Info("the processes of --", paramPID, " have ended, and so does this run")
-		// What they held when they ended is read once more meanwhile.
-		time.AfterFunc(endedGrace, gc.Cancel)
-	}
+	i.cfg.Ended = func() { ig.EndWithProcesses(gc, paramPID) }
 	t, err := tracer.New(i.cfg)
 	if err != nil {
 		return fmt.Errorf("attach: %w", err)

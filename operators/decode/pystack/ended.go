@@ -11,15 +11,12 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 
+	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
 )
 
-const (
-	// endInterval is how often a profile checks whether a process of --pid is left.
-	endInterval = time.Second
-	// endedGrace is more than the interval at which rows are read (1 s), as the attach operator has it.
-	endedGrace = 1200 * time.Millisecond
-)
+// endInterval is how often a profile checks whether a process of --pid is left.
+const endInterval = time.Second
 
 // watchEnd ends a profile when all processes that it is restricted to have ended.
 func watchEnd(ctx context.Context, gc operators.GadgetContext, selected *ebpf.Map, procfs string) {
@@ -36,16 +33,10 @@ func watchEnd(ctx context.Context, gc operators.GadgetContext, selected *ebpf.Ma
 			gc.Logger().Warnf("the run does not end with the processes of --%s: %v", paramPID, err)
 			return
 		}
-		if isLeft {
-			continue
+		if !isLeft {
+			ig.EndWithProcesses(gc, paramPID)
+			return
 		}
-		gc.Logger().Infof("the processes of --%s have ended, and so does this run", paramPID)
-		select {
-		case <-ctx.Done():
-		case <-time.After(endedGrace):
-			gc.Cancel()
-		}
-		return
 	}
 }
 

@@ -289,7 +289,7 @@ func (i *instance) begin(gc operators.GadgetContext) error {
 	var selected *ebpf.Map
 	if len(i.pids) == 0 {
 		if err := selection.CheckNamespace(i.op.cfg.ProcFS); err != nil {
-			gc.Logger().Warnf("%v; rows have other ids here, and native code has no names", err)
+			gc.Logger().Warn(err.Error() + selection.NestedRows)
 		}
 	} else {
 		var err error

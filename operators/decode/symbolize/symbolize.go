@@ -143,7 +143,7 @@ func (s *source) addFields(ds datasource.DataSource) error {
 		wanted      bool
 	}{
 		{&s.where, "where", "Line of the program, and the library's that it is in", "60", "false", true},
-		{&s.user, "user_frame", "Innermost Python frame outside of libraries; without Python, native frame outside of the driver; or frame", "60", "true", true},
+		{&s.user, "user_frame", "Innermost Python frame outside of libraries; without Python, the innermost native frame outside of the driver; else the same as frame", "60", "true", true},
 		{&s.frame, "frame", "Innermost Python frame, or native where there is none", "60", "true", true},
 		{&s.stack, "stack", "All frames, from the program's start to the call", "100", "true", true},
 		{&s.holders, "holders", "Who held most of the memory", "100", "false", s.holderStacks != nil && s.holderBytes != nil},

@@ -136,11 +136,7 @@ func (i *instance) fill(d datasource.Data) error {
 	if err != nil {
 		return err
 	}
-	of := memory{process: process, isHost: kind == hostName, device: device}
-	if of.isHost {
-		of.device = profile.UnknownDevice
-	}
-	held, err := i.held(of)
+	held, err := i.held(memory{process, kind == profile.KindHost, profile.RefusedOn(kind, device)})
 	if err != nil {
 		return err
 	}

@@ -60,11 +60,8 @@ func (m memory) has(key []byte, l layout) bool {
 // sums are bytes in use by row: the key up to the instance, which is not shown.
 type sums map[string]Holder
 
-// kindHost is KIND_HOST of bpf/memory/apis.h, and its name.
-const (
-	kindHost = 3
-	hostName = "host"
-)
+// kindHost is KIND_HOST of bpf/memory/apis.h, whose name is profile.KindHost.
+const kindHost = 3
 
 // add reads the rows of a process that live: of pinned memory of the host, or of a device, as enum oom_memory has it.
 func (s sums) add(of memory, rows *ebpf.Map, l layout, instances *ebpf.Map) error {

@@ -27,18 +27,10 @@ type Pool struct {
 // Unused are the bytes that a pool did not use, by reason, from the operator torch. All 0: unknown.
 type Unused struct{ PiecesBytes, LargerBytes, ApartBytes, KeptBytes uint64 }
 
-// smallBytes is the largest tensor that PyTorch puts into segments for small ones, and into no others
-// (kSmallSize of c10/cuda/CUDACachingAllocator.cpp).
-const smallBytes = 1 << 20
-
-// expandableAPI is the function that expandable segments call, for one piece at a time: of smallPiece for tensors of up to
-// smallBytes, else of largePiece (kSmallBuffer and kLargeBuffer of c10/cuda/CUDACachingAllocator.cpp). Allocators that
-// replace the pool's cudaMalloc by it, such as torch_memory_saver, request whole segments.
-const (
-	expandableAPI = "cuMemCreate"
-	smallPiece    = 2 << 20
-	largePiece    = 20 << 20
-)
+// expandableAPI is the function that expandable segments call, for one piece at a time: of profile.SmallSegment for small
+// tensors, else of profile.LargePiece. Allocators that replace the pool's cudaMalloc by it, such as torch_memory_saver,
+// request whole segments.
+const expandableAPI = "cuMemCreate"
 
 // allocator is how a pool asks the driver for memory.
 type allocator int
@@ -56,9 +48,9 @@ func (p Pool) allocator(requested uint64) allocator {
 	switch {
 	case p.Refused != expandableAPI:
 		return segments
-	case p.RefusedBytes == largePiece && p.RefusedBytes < requested:
+	case p.RefusedBytes == profile.LargePiece && p.RefusedBytes < requested:
 		return expandable
-	case p.RefusedBytes != smallPiece && p.RefusedBytes != largePiece && p.RefusedBytes >= requested:
+	case p.RefusedBytes != profile.SmallSegment && p.RefusedBytes != profile.LargePiece && p.RefusedBytes >= requested:
 		return replaced
 	}
 	return unknown
@@ -77,14 +69,16 @@ func (p Pool) why(requested uint64) string {
 		return text + ", and the driver was not seen to refuse: it may be the pool's own limit (set_per_process_memory_fraction)"
 	case unused < requested:
 		return text + ", and the driver had no more" + p.limit()
-	case p.Unused == Unused{} && requested <= smallBytes:
-		return text + fmt.Sprintf(": the %s that it does not use are in segments for larger tensors, in %s, or kept for other streams or CUDA graphs", size(unused), p.pieces(requested, false))
 	case p.Unused == Unused{}:
+		larger := ""
+		if requested <= profile.SmallBlock {
+			larger = "segments for larger tensors, in "
+		}
 		// Segments without a block in use had been returned before, except those of private pools.
-		return text + fmt.Sprintf(": the %s that it does not use are in %s, or kept for other streams or CUDA graphs", size(unused), p.pieces(requested, true))
+		return text + fmt.Sprintf(": the %s that it does not use are in %s%s, or kept for other streams or CUDA graphs", size(unused), larger, p.pieces(requested, true))
 	}
 	parts := []part{
-		{p.Unused.PiecesBytes, "in " + p.pieces(requested, p.Unused.PiecesBytes >= requested && requested > smallBytes)},
+		{p.Unused.PiecesBytes, "in " + p.pieces(requested, p.Unused.PiecesBytes >= requested)},
 		{p.Unused.LargerBytes, "in segments for larger tensors, which small ones may not use"},
 		{p.Unused.KeptBytes, "kept in segments without a tensor, as CUDA graphs and other private pools do"},
 		{p.Unused.ApartBytes, "in pieces that are large enough, for another stream or of a private pool"},
@@ -113,8 +107,10 @@ type part struct {
 	is    string
 }
 
-// pieces names fragmentation, and what is made for it where that is all that a request failed of.
+// pieces names fragmentation, and what is made for it where that is all that a request failed of: not for a small tensor,
+// which has segments of its own.
 func (p Pool) pieces(requested uint64, advise bool) string {
+	advise = advise && requested > profile.SmallBlock
 	const text = "pieces that are too small"
 	how := p.allocator(requested)
 	switch {

@@ -133,7 +133,7 @@ func (p place) where() string {
 	if len(p.lines) == 0 {
 		return ""
 	}
-	if stack.ParseLabel(p.lines[0]).IsDriver() {
+	if p.user != "" && stack.ParseLabel(p.lines[0]).IsDriver() {
 		return p.user // as stack.Stack.Where
 	}
 	return stack.Where(p.user, p.lines[0])

@@ -90,6 +90,10 @@ func TestAPlaceIsTheProgramsLineInTheLibrarys(t *testing.T) {
 	require.Equal(t, "Trainer.load_batch (train.py:18)", p.user)
 	require.Equal(t, []string{"Condition.wait (threading.py:327)", "Trainer.load_batch (train.py:18)", "main (train.py:60)"}, p.lines)
 	require.Empty(t, place{}.where())
+	native := place{user: "Trainer::step() (server)", lines: []string{"0x1f3a0 (libcuda.so.575.51)"}}
+	require.Equal(t, "Trainer::step() (server)", native.where())
+	native.user = "" // as of another node
+	require.Equal(t, "0x1f3a0 (libcuda.so.575.51)", native.where())
 }
 
 // TestAFailedReadLeavesNoOldPlace: a rank was read in a checkpoint, went on, and could not be read where it hangs.

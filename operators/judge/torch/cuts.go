@@ -160,7 +160,7 @@ func (c *cuts) lays(is func(process uint64) bool) (map[uint64]*lay, error) {
 		device := int32(binary.NativeEndian.Uint32(value[c.live.device:]))
 		switch p := of(id); uint32(value[c.live.kind]) {
 		case kindDevice:
-			p.areas = append(p.areas, area{start, start + bytes, bytes == smallSegment, false, device})
+			p.areas = append(p.areas, area{start, start + bytes, bytes == profile.SmallSegment, false, device})
 		case kindTensor:
 			p.blocks = append(p.blocks, block{start, start + bytes, device, owner{long(value[c.live.stack:]), long(value[c.live.span:]), device}})
 		}
@@ -177,7 +177,7 @@ func (c *cuts) lays(is func(process uint64) bool) (map[uint64]*lay, error) {
 			return
 		}
 		p := of(id)
-		p.areas = append(p.areas, area{start, start + bytes, bytes == smallSegment, true, noDevice})
+		p.areas = append(p.areas, area{start, start + bytes, bytes == profile.SmallSegment, true, noDevice})
 	}); err != nil {
 		return nil, fmt.Errorf("read %s: %w", mappingsMap, err)
 	}

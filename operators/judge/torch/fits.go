@@ -7,16 +7,12 @@ import (
 	"slices"
 
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
+
+	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 )
 
-const (
-	// What PyTorch calls small goes by itself: up to smallBlock, from segments, or pieces
-	// of expandable ones, of smallSegment bytes (c10/cuda/CUDACachingAllocator.cpp).
-	smallBlock    = 1 << 20
-	smallestBlock = 512 // each is a multiple of it
-	smallSegment  = 2 << 20
-	largePiece    = 20 << 20 // of expandable segments (kLargeBuffer)
-)
+// smallestBlock of PyTorch's pool, in bytes: each is a multiple of it.
+const smallestBlock = 512
 
 // area is memory that the driver gave: a segment, or a piece that is mapped into an
 // expandable one. end is the first byte behind it.
@@ -86,7 +82,7 @@ func joined(areas []area) []area {
 	for _, a := range areas {
 		size := a.end - a.start
 		n := len(all)
-		if n > 0 && all[n-1].isPiece && a.isPiece && all[n-1].end == a.start && size == last && (size == smallSegment || size == largePiece) {
+		if n > 0 && all[n-1].isPiece && a.isPiece && all[n-1].end == a.start && size == last && (size == profile.SmallSegment || size == profile.LargePiece) {
 			all[n-1].end = a.end
 			continue
 		}
@@ -108,7 +104,7 @@ func (f fit) with(a area, blocks []block, size uint64) fit {
 	for _, b := range blocks {
 		f.used += b.end - b.start
 	}
-	isForOthers := a.isSmall != (size <= smallBlock)
+	isForOthers := a.isSmall != (size <= profile.SmallBlock)
 	at := a.start
 	gap := func(to uint64) {
 		if to <= at {

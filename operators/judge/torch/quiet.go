@@ -31,7 +31,7 @@ const (
 // driver, which no setting in their environment explains: another allocator was put in its
 // place (torch.cuda.memory.change_current_allocator).
 type quiet struct {
-	usesGPU func(pid uint32) bool // whether PyTorch of a process has its library for GPUs; nil: all have
+	maps *procmaps.Cache // of processes, for PyTorch's library for GPUs; nil: all have it
 
 	mu        sync.Mutex // guards what follows
 	found     map[uint32]*quietProcess
@@ -74,12 +74,23 @@ func (q *quiet) read() {
 // see takes a reading, how many allocations from the driver each process has made, and
 // returns the messages about them.
 func (q *quiet) see(asked map[uint32]uint64) (lines []string) {
+	for pid, p := range q.due(asked) {
+		if q.maps == nil || mapsGPULibrary(q.maps, pid) { // which may take a moment
+			lines = append(lines, p.line(pid, asked[pid]))
+		}
+	}
+	return lines
+}
+
+// due are the processes that have reported nothing for long enough, each once.
+func (q *quiet) due(asked map[uint32]uint64) map[uint32]*quietProcess {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if !q.poolsRead {
 		return nil
 	}
 	q.poolsRead = false
+	due := map[uint32]*quietProcess{}
 	for pid, p := range q.found {
 		n, there := asked[pid]
 		if p.known && !there { // it has ended, and its number may be another's
@@ -90,13 +101,10 @@ func (q *quiet) see(asked map[uint32]uint64) (lines []string) {
 		}
 		if p.readings++; p.readings >= quietReadings {
 			p.known = true
-			if q.usesGPU != nil && !q.usesGPU(pid) {
-				continue
-			}
-			lines = append(lines, p.line(pid, n))
+			due[pid] = p
 		}
 	}
-	return lines
+	return due
 }
 
 // line says it, of so many allocations from the driver.

@@ -76,7 +76,7 @@ func TestWhoUsesPyTorchOnTheCPUIsNotReported(t *testing.T) {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "maps"), []byte("1000-2000 r-xp 00000000 fe:00 7                          /torch/lib/"+library+"\n"), 0o644))
 	}
 	maps := procmaps.NewCache(procmaps.Config{ProcFS: procfs})
-	q := quiet{usesGPU: func(pid uint32) bool { return mapsGPULibrary(maps, pid) }}
+	q := quiet{maps: maps}
 	all := map[uint32]uint64{}
 	var lines []string
 	for pid := range uint32(4) {

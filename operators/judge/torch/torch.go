@@ -50,6 +50,8 @@ const (
 type Config struct {
 	// ProcFS is the host's procfs; default /proc.
 	ProcFS string
+	// Maps reads mappings; its ProcFS must be the same. Nil: any process that has PyTorch may use it on a GPU.
+	Maps *procmaps.Cache
 }
 
 // Operator implements operators.DataOperator.
@@ -90,8 +92,7 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values ap
 		return nil, err
 	}
 	i := &instance{automatic: true, procFS: o.cfg.ProcFS}
-	maps := procmaps.NewCache(procmaps.Config{ProcFS: o.cfg.ProcFS})
-	i.quiet.usesGPU = func(pid uint32) bool { return mapsGPULibrary(maps, pid) }
+	i.quiet.maps = o.cfg.Maps
 	// Of a budget for all that probes cost, stacks may take half.
 	i.budget.percent = budgetPercent
 	if percent := ig.Budget(gc); percent > 0 {

@@ -141,7 +141,7 @@ type instance struct {
 	log     logger.Logger
 
 	mu     sync.Mutex
-	failed error // the first one of writing
+	failed error // the first one of writing, except that the reader has ended
 	isTorn bool  // a line was written in part
 }
 
@@ -236,11 +236,9 @@ func (i *instance) write(lead string, objects [][]byte) {
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if err := i.print(out.Bytes()); err != nil && i.failed == nil {
+	if err := i.print(out.Bytes()); err != nil && i.failed == nil && !errors.Is(err, unix.EPIPE) {
 		i.failed = err
-		if !errors.Is(err, unix.EPIPE) {
-			i.log.Warnf("print rows as JSON: %v: rows are missing in the output", err)
-		}
+		i.log.Warnf("print rows as JSON: %v: rows are missing in the output", err)
 	}
 }
 
@@ -272,7 +270,7 @@ func (i *instance) Stop(operators.GadgetContext) error {
 func (i *instance) PostStop(operators.GadgetContext) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if i.failed != nil && !errors.Is(i.failed, unix.EPIPE) {
+	if i.failed != nil {
 		return fmt.Errorf("print rows as JSON: %w", i.failed)
 	}
 	return nil

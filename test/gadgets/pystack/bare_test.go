@@ -3,7 +3,6 @@
 package pystack
 
 import (
-	"debug/elf"
 	"fmt"
 	"os/exec"
 	"path/filepath"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/stack"
 )
 
@@ -59,21 +57,7 @@ for line in sys.stdin:
 // functionOf is where a process has a function of a library.
 func functionOf(t *testing.T, pid uint32, library, name string) span {
 	t.Helper()
-	maps, err := procmaps.NewCache(procmaps.Config{ProcFS: "/proc"}).Snapshot(pid)
-	require.NoError(t, err)
-	f, err := elf.Open(library)
-	require.NoError(t, err)
-	defer f.Close()
-	symbols, err := f.Symbols()
-	require.NoError(t, err)
-	for _, m := range maps.Mappings {
-		for _, s := range symbols {
-			if m.Path == library && s.Name == name {
-				at := m.Start - m.Offset + s.Value
-				return span{at, at + s.Size}
-			}
-		}
-	}
-	require.Fail(t, name+" is not mapped")
-	return span{}
+	at, ok := symbolsOf(t, mappingsOf(t, pid), library)[name]
+	require.True(t, ok, "%s is not mapped", name)
+	return at
 }

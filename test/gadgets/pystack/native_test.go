@@ -89,32 +89,47 @@ func spins(t testing.TB, flags []string) (library string) {
 	return library
 }
 
-func startSpins(t testing.TB, python string, flags ...string) *spun {
+// mappingsOf are those of a process's code.
+func mappingsOf(t testing.TB, pid uint32) []procmaps.Mapping {
 	t.Helper()
-	library := spins(t, flags)
-	s := &spun{workload: start(t, python, "testdata/spins.py", library), spins: map[int]span{}, calls: map[int][][]uint64{}}
-	s.read(t, nil)
-	maps, err := procmaps.NewCache(procmaps.Config{ProcFS: "/proc"}).Snapshot(uint32(s.Process.Pid))
+	maps, err := procmaps.NewCache(procmaps.Config{ProcFS: "/proc"}).Snapshot(pid)
 	require.NoError(t, err)
-	base := uint64(0)
-	for _, m := range maps.Mappings { // of code
-		switch {
-		case m.Path == library:
-			base = m.Start - m.Offset
-		case strings.Contains(filepath.Base(m.Path), "python3"):
-			s.interpreter = append(s.interpreter, span{m.Start, m.End})
-		}
-	}
+	return maps.Mappings
+}
+
+// symbolsOf are a library's, where a process has mapped them.
+func symbolsOf(t testing.TB, mapped []procmaps.Mapping, library string) map[string]span {
+	t.Helper()
+	at := slices.IndexFunc(mapped, func(m procmaps.Mapping) bool { return m.Path == library })
+	require.GreaterOrEqual(t, at, 0, "%s is not mapped", library)
 	f, err := elf.Open(library)
 	require.NoError(t, err)
 	defer f.Close()
 	symbols, err := f.Symbols()
 	require.NoError(t, err)
-	for _, symbol := range symbols {
-		n, at := 0, span{base + symbol.Value, base + symbol.Value + symbol.Size}
-		if _, err := fmt.Sscanf(symbol.Name, "_Z4spinILi%dEEvv", &n); err == nil && !strings.Contains(symbol.Name, ".cold") {
+	found, base := map[string]span{}, mapped[at].Start-mapped[at].Offset
+	for _, s := range symbols {
+		found[s.Name] = span{base + s.Value, base + s.Value + s.Size}
+	}
+	return found
+}
+
+func startSpins(t testing.TB, python string, flags ...string) *spun {
+	t.Helper()
+	library := spins(t, flags)
+	s := &spun{workload: start(t, python, "testdata/spins.py", library), spins: map[int]span{}, calls: map[int][][]uint64{}}
+	s.read(t, nil)
+	mapped := mappingsOf(t, uint32(s.Process.Pid))
+	for _, m := range mapped {
+		if m.Path != library && strings.Contains(filepath.Base(m.Path), "python3") {
+			s.interpreter = append(s.interpreter, span{m.Start, m.End})
+		}
+	}
+	for name, at := range symbolsOf(t, mapped, library) {
+		n := 0
+		if _, err := fmt.Sscanf(name, "_Z4spinILi%dEEvv", &n); err == nil && !strings.Contains(name, ".cold") {
 			s.spins[n] = at
-		} else if strings.HasPrefix(symbol.Name, "inner_") {
+		} else if strings.HasPrefix(name, "inner_") {
 			s.inner = append(s.inner, at)
 		}
 	}

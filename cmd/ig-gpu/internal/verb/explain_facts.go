@@ -184,8 +184,8 @@ func (f *facts) calls(ds datasource.DataSource, rows []datasource.Data) {
 		}
 		calls, host := number(ds, row, "calls"), number(ds, row, "host_ns")
 		w.hostNS += host
-		f.called = append(f.called, deviceCalls{number(ds, row, "process"), text(ds, row, "operation"), signed(ds, row, "device"), int64(calls)})
 		operation := text(ds, row, "operation")
+		f.called = append(f.called, deviceCalls{number(ds, row, "process"), operation, signed(ds, row, "device"), int64(calls)})
 		isDone := operation == "wait" || signed(ds, row, "status") == 0 // a copy that fails waits for nothing
 		if isDone && profile.IsWait(operation, text(ds, row, "direction"), text(ds, row, "api")) {
 			w.waits += calls
