@@ -11,13 +11,73 @@ import (
 	"time"
 )
 
-// Standing is a process with NCCL that has not called it since the attach. It may hang in
-// an operation that was issued before: only its stack can show that.
+// Undecided are processes whose calls do not show whether they hang: the ranks of a communicator that is older than the
+// attach, none of which has called for as long as a hang takes. One has issued an operation that is not known to be done,
+// and no wait for it was seen: it may have begun before the wait's probe was attached. Only stacks can show where they are.
+// Those of which a verdict holds are left out.
+func (a *Analyzer) Undecided(now Time) (all []Process) {
+	isActive := map[processKey]bool{} // or judged
+	for _, c := range a.comms {
+		for _, m := range c.members {
+			if now-m.called() < Time(a.cfg.Hang) {
+				isActive[m.Process.key()] = true
+			}
+		}
+	}
+	for key := range a.open {
+		if c := a.comms[key.comm]; c != nil {
+			for _, m := range c.members {
+				isActive[m.Process.key()] = true
+			}
+		}
+	}
+	for _, c := range a.sorted() {
+		members := a.observed(c, now)
+		if !c.late || slices.ContainsFunc(members, func(m *member) bool { return isActive[m.Process.key()] }) ||
+			!slices.ContainsFunc(members, func(m *member) bool { return m.isOpen(now) }) {
+			continue
+		}
+		for _, m := range members {
+			all = append(all, m.Process)
+		}
+	}
+	return all
+}
+
+// isOpen reports whether a rank that lives has issued an operation that is not known to be done, and is not seen to wait.
+func (m *member) isOpen(now Time) bool {
+	if m.State.IsDead() {
+		return false
+	}
+	if m.Issued > m.Done && !m.waits(now) {
+		return true
+	}
+	for key, p := range m.peers {
+		if p.Issued > p.Done && m.pendingWith(key, now) == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// called is when it entered its newest operation.
+func (m *member) called() Time {
+	at := m.advanced
+	for _, p := range m.peers {
+		at = max(at, p.Enter)
+	}
+	return at
+}
+
+// Standing is a process with NCCL that may hang in an operation that its calls do not show, but its stack: it has called nothing
+// since the attach, or is Undecided.
 type Standing struct {
 	Process Process
 	// Rank is that of its environment (RANK); -1: it has none.
 	Rank  int
 	State State
+	// HasCalled: it is Undecided.
+	HasCalled bool
 	// Stack of the thread that is judged, innermost first; empty: it was not read.
 	Stack []string
 	// Line is the innermost one of Stack in the program's own code; "": unknown.
@@ -39,8 +99,8 @@ type Late struct {
 	Suspects []Standing
 	// Waiting are those with a wait for a collective in their innermost frames.
 	Waiting []Standing
-	// Text is the judgement in words, including its uncertainty.
-	Text string
+	// Finding is the judgement in words. Text has the time before it, and its uncertainty after it.
+	Finding, Text string
 }
 
 // waits are names of functions in which a thread waits for the GPU or for other ranks, in whatever file:
@@ -104,7 +164,8 @@ func (s *Standing) isDead() bool {
 // uncertain is the caveat of a judgement by stacks.
 const uncertain = "Uncertain: what was called before ig-gpu attached is unknown, as is for how long; lines are of one moment"
 
-// JudgeLate compares the stacks of those processes of one job that have made no call for so long.
+// JudgeLate compares the stacks of those processes of one job that have made no call for so long: since the attach, or since
+// the last call of those that are Undecided.
 func JudgeLate(all []Standing, since time.Duration) Late {
 	all = slices.Clone(all)
 	slices.SortFunc(all, func(a, b Standing) int {
@@ -121,19 +182,22 @@ func JudgeLate(all []Standing, since time.Duration) Late {
 			l.Suspects = append(l.Suspects, s)
 		}
 	}
-	text := fmt.Sprintf("attached to %s %v ago, and none has called NCCL since. ", count(len(all), "rank"), since.Round(time.Second))
+	lead := fmt.Sprintf("attached to %s %v ago, and none has called NCCL since. ", count(len(all), "rank"), since.Round(time.Second))
+	if slices.ContainsFunc(all, func(s Standing) bool { return s.HasCalled }) {
+		lead = fmt.Sprintf("%s last called NCCL %v ago, and no wait for that was seen. ", count(len(all), "rank"), since.Round(time.Second))
+	}
 	switch {
 	case len(l.Waiting) == 0 && !slices.ContainsFunc(all, func(s Standing) bool { return s.isDead() }):
-		text += "None is inside a wait: the job may be idle, or compute. " + places(l.Suspects)
+		l.Finding = "None is inside a wait: the job may be idle, or compute. " + places(l.Suspects)
 		l.Suspects = nil
 	case len(l.Suspects) == 0:
-		text += fmt.Sprintf("All wait: %s. The rank at fault may be on another machine; or the network or a GPU is slow", places(l.Waiting))
+		l.Finding = fmt.Sprintf("All wait: %s. The rank at fault may be on another machine; or the network or a GPU is slow", places(l.Waiting))
 	case len(l.Suspects) <= len(l.Waiting) || slices.ContainsFunc(l.Suspects, func(s Standing) bool { return s.isDead() }):
-		text += fmt.Sprintf("Probably missing: %s. %s inside a wait: %s", places(l.Suspects), plural(len(l.Waiting)), places(l.Waiting))
+		l.Finding = fmt.Sprintf("Probably missing: %s. %s inside a wait: %s", places(l.Suspects), plural(len(l.Waiting)), places(l.Waiting))
 	default:
-		text += fmt.Sprintf("%s inside a wait: %s. The others are not: %s", plural(len(l.Waiting)), places(l.Waiting), places(l.Suspects))
+		l.Finding = fmt.Sprintf("%s inside a wait: %s. The others are not: %s", plural(len(l.Waiting)), places(l.Waiting), places(l.Suspects))
 	}
-	l.Text = text + ". " + uncertain
+	l.Text = lead + l.Finding + ". " + uncertain
 	return l
 }
 

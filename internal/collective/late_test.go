@@ -17,6 +17,49 @@ func standing(rank int, state State, stack ...string) Standing {
 	return s
 }
 
+func called(s Standing) Standing {
+	s.HasCalled = true
+	return s
+}
+
+// TestARankWhoseWaitIsUnknownIsUndecided: of an old communicator, of which a collective was seen, and no wait for it.
+func TestARankWhoseWaitIsUnknownIsUndecided(t *testing.T) {
+	a := analyzer(t)
+	now := 1000 * second
+	late := func(o Observation) Observation {
+		o.Late = true
+		o.At = now + 5*second
+		return o
+	}
+	unseen := func(o Observation) Observation {
+		o.Operations[len(o.Operations)-1].PendingAt = 0
+		return o
+	}
+	undecided := func(at Time, all ...Observation) (pids []uint32) {
+		observe(t, a, all...)
+		require.Empty(t, a.Evaluate(at))
+		for _, p := range a.Undecided(at) {
+			pids = append(pids, p.PID)
+		}
+		return pids
+	}
+	stopped := late(done(rank(1, 1, now, now)))
+	stopped.State = Stopped
+	require.Empty(t, undecided(now+second/2, late(unseen(rank(0, 2, now, now))), stopped), "a moment ago")
+	require.Equal(t, []uint32{100, 101}, undecided(now+2*second))
+	peer := Communicator{Hash: 5, Size: 2}
+	working := rank(0, 8, now+2*second, now+5*second)
+	working.Communicator = peer
+	require.Empty(t, undecided(now+2*second+second/2, late(done(working))), "it calls elsewhere")
+	require.Len(t, undecided(now+4*second), 2)
+	require.Empty(t, undecided(now+4*second, late(done(rank(0, 2, now, now)))), "it is done")
+
+	receives := late(done(rank(0, 2, now, now)))
+	receives.Peers = []Progress{{Kind: Recv, Peer: 1, Issued: 3, Done: 2, Enter: now}}
+	require.Len(t, undecided(now+4*second, receives), 2)
+	require.Len(t, a.comms, 2)
+}
+
 // TestAJobThatAlreadyHangsIsJudgedByItsStacks: calls before the attach are unknown.
 func TestAJobThatAlreadyHangsIsJudgedByItsStacks(t *testing.T) {
 	waiting := []string{"ProcessGroup.wait (distributed_c10d.py:90)", "train (train.py:29)"}
@@ -53,6 +96,11 @@ func TestAJobThatAlreadyHangsIsJudgedByItsStacks(t *testing.T) {
 			[]Standing{standing(-1, Sleeping, "Queue.get (queue.py:1)"), standing(-1, Sleeping)}, nil,
 			"attached to 2 ranks 3s ago, and none has called NCCL since. None is inside a wait: the job may be idle, or compute. " +
 				"process 99 python3 at Queue.get (queue.py:1); process 99 python3 at a line that could not be read. " + uncertain,
+		},
+		"its calls were seen": {
+			[]Standing{called(standing(0, Sleeping, waiting...)), standing(1, Stopped, "f (a.py:1)")}, []int{1},
+			"2 ranks last called NCCL 3s ago, and no wait for that was seen. Probably missing: rank 1 (process 101 python3), stopped, at f (a.py:1). " +
+				"1 is inside a wait: rank 0 (process 100 python3) at train (train.py:29). " + uncertain,
 		},
 		"most are elsewhere": {
 			[]Standing{standing(0, Sleeping, waiting...), standing(1, Running, "f (a.py:1)"), standing(2, Running, "f (a.py:1)")}, []int{1, 2},

@@ -268,7 +268,7 @@ func (a *Analyzer) idle(c *communicator, members []*member, now Time) *stuck {
 			s.missing = append(s.missing, m)
 			s.since = max(s.since, m.advanced)
 		default:
-			return nil // issued, not known to be done, and it does not wait: undecidable
+			return nil // issued, not known to be done, and it does not wait: Undecided
 		}
 	}
 	if len(s.waiting) == 0 {

@@ -60,3 +60,17 @@ func TestFilesAreBounded(t *testing.T) {
 	}
 	require.Len(t, tr.files, maxFiles)
 }
+
+// The wait for a collective of NCCL is in the driver, which libraries that are mapped later have below them.
+func TestTheDriverIsAttachedToFirst(t *testing.T) {
+	tr := &Tracer{libraries: []string{"libnccl", "libcuda"}}
+	s := &procmaps.Snapshot{}
+	for n, path := range []string{"/usr/lib/libc.so.6", "/usr/lib/libnccl.so.2", "/opt/libnccl.so.2", "/usr/lib/libcuda.so.1", "/usr/lib/libcuda.so.1"} {
+		s.Mappings = append(s.Mappings, procmaps.Mapping{Path: path, Perms: procmaps.Exec, Start: uint64(n) << 20, Inode: uint64(n)})
+	}
+	var paths []string
+	for _, m := range tr.libraryMappings(s) {
+		paths = append(paths, m.Path)
+	}
+	require.Equal(t, []string{"/usr/lib/libcuda.so.1", "/usr/lib/libnccl.so.2", "/opt/libnccl.so.2"}, paths)
+}

@@ -103,16 +103,28 @@ func (i *instance) watchAttachments(gc operators.GadgetContext) error {
 }
 
 // judgeLate has the stacks read of those that were there before the run and have called
-// nothing since; called with i.mu held, once a second.
+// nothing since, or are undecided; called with i.mu held, once a second.
 func (i *instance) judgeLate(ctx context.Context, now collective.Time) {
 	l := &i.late
 	if l.dumping || i.cfg.Dump == nil {
 		return
 	}
+	undecided := map[uint64]bool{}
+	for _, p := range i.analyzer.Undecided(now) {
+		undecided[p.ID] = true
+	}
 	called := map[uint32]bool{}
-	for _, r := range i.rows {
-		if len(r.Operations) > 0 || r.isCreating() {
-			called[r.Process.PID] = true
+	last := map[uint32]collective.Time{} // when those that are undecided called, as probes were attached
+	for key, r := range i.rows {
+		pid, n := r.Process.PID, len(r.Operations)
+		switch {
+		case r.isCreating():
+			called[pid] = true
+		case n == 0:
+		case undecided[key.process] && r.Operations[n-1].Enter < l.attached[pid].since+lateAfter:
+			last[pid] = max(last[pid], r.Operations[n-1].Enter)
+		default:
+			called[pid] = true
 		}
 	}
 	// A job of which a rank calls is judged by its calls.
@@ -165,7 +177,7 @@ func (i *instance) judgeLate(ctx context.Context, now collective.Time) {
 			return
 		}
 		for job, all := range jobs {
-			i.tellLate(job, i.standings(all, threads))
+			i.tellLate(job, i.standings(all, threads), last)
 		}
 	})
 }
@@ -190,23 +202,30 @@ func (i *instance) standings(pids []uint32, threads map[Thread]Trace) (all []col
 	return all
 }
 
-// tellLate emits the judgement of a job, if it is another one than the last.
-func (i *instance) tellLate(job job, all []collective.Standing) {
+// tellLate emits the judgement of a job, if it is another one than the last. called is when those that are
+// collective.Undecided have called NCCL.
+func (i *instance) tellLate(job job, all []collective.Standing, called map[uint32]collective.Time) {
 	if len(all) == 0 {
 		return
 	}
 	now := bootTime()
 	i.mu.Lock()
-	began := now
-	for _, s := range all {
-		if a, ok := i.late.attached[s.Process.PID]; ok {
+	began, last := now, collective.Time(0)
+	for n := range all {
+		pid := all[n].Process.PID
+		if a, ok := i.late.attached[pid]; ok {
 			began = min(began, a.since)
 		}
+		all[n].HasCalled = called[pid] != 0
+		last = max(last, called[pid])
+	}
+	if last != 0 {
+		began = last
 	}
 	verdict := collective.JudgeLate(all, time.Duration(now-began))
-	_, reported, _ := strings.Cut(verdict.Text, "since. ")
-	isNews := reported != i.late.reported[job]
-	i.late.reported[job] = reported
+	// That a job is idle is no news where it was seen at work.
+	isNews := verdict.Finding != i.late.reported[job] && (last == 0 || len(verdict.Waiting)+len(verdict.Suspects) > 0)
+	i.late.reported[job] = verdict.Finding
 	i.mu.Unlock()
 	if !isNews {
 		return

@@ -72,6 +72,7 @@ type simulated struct {
 	entered collective.Time
 	done    bool
 	isNew   bool // it is in the call that creates the communicator
+	isOld   bool // its communicator is older than the run, and no wait of it was seen
 	isSplit bool // of the communicator that was split from that of all, with the key -rank; its own rank is not known
 }
 
@@ -117,6 +118,9 @@ func (g *gadget) emit(ranks []*simulated, now collective.Time) error {
 		if s.isNew {
 			row["state"], row["communicator"], row["created_boot_ns"] = creating, uint64(1)<<63|uint64(pid), uint64(s.entered)
 			row["collectives"], row["completed_collectives"] = uint64(0), uint64(0)
+		}
+		if s.isOld {
+			row["late"], row["pending_covered_ns"], row["pending_boot_ns"] = uint32(1), uint64(0), uint64(0)
 		}
 		if s.isSplit {
 			row["communicator"], row["identity"], row["name"], row["rank"], row["size"] = uint64(0x2000), uint64(0x5911700001), "split", int32(-1), int32(-1)
@@ -192,8 +196,8 @@ func (s *seen) wait(t *testing.T, what string, is func() bool) {
 	}, time.Minute, 20*time.Millisecond, what)
 }
 
-// run starts a gadget with the operator; check is called while it runs.
-func run(t *testing.T, cfg Config, params map[string]string, check func(*gadget, *seen)) {
+// run starts a gadget with the operator, and with others; check is called while it runs.
+func run(t *testing.T, cfg Config, params map[string]string, check func(*gadget, *seen), others ...operators.DataOperator) {
 	t.Helper()
 	g, s := &gadget{t: t}, &seen{}
 	o := New(cfg)
@@ -212,7 +216,7 @@ func run(t *testing.T, cfg Config, params map[string]string, check func(*gadget,
 	for k, v := range params {
 		all["operator."+Name+"."+k] = v
 	}
-	require.NoError(t, gadgetcontext.New(ctx, "nccl_trace", gadgetcontext.WithDataOperators(producer, o, observer)).Run(all))
+	require.NoError(t, gadgetcontext.New(ctx, "nccl_trace", gadgetcontext.WithDataOperators(append(others, producer, o, observer)...)).Run(all))
 }
 
 // befallen has an error of the GPU of one process.
