@@ -62,7 +62,7 @@ func TestFilesAreBounded(t *testing.T) {
 }
 
 // The wait for a collective of NCCL is in the driver, which libraries that are mapped later have below them.
-func TestTheDriverIsAttachedToFirst(t *testing.T) {
+func TestNCCLIsAttachedToLast(t *testing.T) {
 	tr := &Tracer{libraries: []string{"libnccl", "libcuda"}}
 	s := &procmaps.Snapshot{}
 	for n, path := range []string{"/usr/lib/libc.so.6", "/usr/lib/libnccl.so.2", "/opt/libnccl.so.2", "/usr/lib/libcuda.so.1", "/usr/lib/libcuda.so.1"} {

@@ -4,13 +4,13 @@ package tracer
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/gpu-gadgets/gpu-gadgets/internal/ig/attachpoint"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procevents"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/throttle"
@@ -279,8 +279,12 @@ func (t *Tracer) isWanted(m procmaps.Mapping) bool {
 	return m.Perms&procmaps.Exec != 0 && m.IsFile() && t.matches(m.Path) != ""
 }
 
-// libraryMappings are those of the libraries that a process has, one of each: a library may have several. The driver's come
-// first: of a call of another library that is seen, a wait that follows in the driver is seen, too.
+// collectives are the libraries that are attached to last: who is seen to issue a collective is then seen to wait for it in
+// the driver, too.
+var collectives = []string{"libnccl", "librccl"}
+
+// libraryMappings are those of the libraries that a process has, one of each: a library may have several. Those of
+// collectives are last.
 func (t *Tracer) libraryMappings(s *procmaps.Snapshot) (found []procmaps.Mapping) {
 	seen := map[string]bool{}
 	for _, m := range s.Mappings {
@@ -292,13 +296,8 @@ func (t *Tracer) libraryMappings(s *procmaps.Snapshot) (found []procmaps.Mapping
 			break
 		}
 	}
-	other := func(m procmaps.Mapping) int {
-		if slices.Contains(attachpoint.Drivers, t.matches(m.Path)) {
-			return 0
-		}
-		return 1
-	}
-	slices.SortStableFunc(found, func(a, b procmaps.Mapping) int { return other(a) - other(b) })
+	last := func(m procmaps.Mapping) int { return slices.Index(collectives, t.matches(m.Path)) }
+	slices.SortStableFunc(found, func(a, b procmaps.Mapping) int { return cmp.Compare(last(a), last(b)) })
 	return found
 }
 

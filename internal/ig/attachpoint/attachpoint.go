@@ -13,9 +13,6 @@ import (
 	"github.com/cilium/ebpf/btf"
 )
 
-// Drivers are the libraries, as Point.Library has them, by which a process uses a GPU: NVIDIA's and AMD's.
-var Drivers = []string{"libcuda", "libamdhip64"}
-
 // Point mirrors struct attach_point of bpf/call/attach_point.h.
 type Point struct {
 	// Library is a file name up to ".so", e.g. "libcuda".

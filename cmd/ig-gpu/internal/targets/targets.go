@@ -12,7 +12,6 @@ import (
 	"strings"
 	"unicode"
 
-	"github.com/gpu-gadgets/gpu-gadgets/internal/ig/attachpoint"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/memory"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/selection"
@@ -35,8 +34,11 @@ type Process struct {
 	Parent  uint32 `json:"-"`                // 0: not known
 }
 
+// drivers are the libraries by which a process is a target: NVIDIA's and AMD's.
+var drivers = []string{"libcuda", "libamdhip64"}
+
 func isDriver(path string) bool {
-	return slices.ContainsFunc(attachpoint.Drivers, func(name string) bool { return IsLibrary(path, name) })
+	return slices.ContainsFunc(drivers, func(name string) bool { return IsLibrary(path, name) })
 }
 
 // Find lists the processes in procfs that have CUDA or HIP mapped, by id. A process that ends
