@@ -14,7 +14,7 @@ import (
 // Undecided are processes whose calls do not show whether they hang: the ranks of a communicator that is older than the
 // attach, none of which has called for as long as a hang takes. One has issued an operation that is not known to be done,
 // and no wait for it was seen: it may have begun before the wait's probe was attached. Only stacks can show where they are.
-// Those of which a verdict holds are left out.
+// Those of which a verdict holds are left out. Communicators are in no order.
 func (a *Analyzer) Undecided(now Time) (all []Process) {
 	isActive := map[processKey]bool{} // or judged
 	for _, c := range a.comms {
@@ -31,9 +31,12 @@ func (a *Analyzer) Undecided(now Time) (all []Process) {
 			}
 		}
 	}
-	for _, c := range a.sorted() {
+	for _, c := range a.comms {
+		if !c.late {
+			continue
+		}
 		members := a.observed(c, now)
-		if !c.late || slices.ContainsFunc(members, func(m *member) bool { return isActive[m.Process.key()] }) ||
+		if slices.ContainsFunc(members, func(m *member) bool { return isActive[m.Process.key()] }) ||
 			!slices.ContainsFunc(members, func(m *member) bool { return m.isOpen(now) }) {
 			continue
 		}
@@ -60,13 +63,12 @@ func (m *member) isOpen(now Time) bool {
 	return false
 }
 
-// called is when it entered its newest operation.
+// called is when it entered its newest operation; 0: none is known.
 func (m *member) called() Time {
-	at := m.advanced
-	for _, p := range m.peers {
-		at = max(at, p.Enter)
+	if n := len(m.Operations); n > 0 {
+		return m.Operations[n-1].Enter
 	}
-	return at
+	return 0
 }
 
 // Standing is a process with NCCL that may hang in an operation that its calls do not show, but its stack: it has called nothing
@@ -76,8 +78,6 @@ type Standing struct {
 	// Rank is that of its environment (RANK); -1: it has none.
 	Rank  int
 	State State
-	// HasCalled: it is Undecided.
-	HasCalled bool
 	// Stack of the thread that is judged, innermost first; empty: it was not read.
 	Stack []string
 	// Line is the innermost one of Stack in the program's own code; "": unknown.
@@ -164,9 +164,9 @@ func (s *Standing) isDead() bool {
 // uncertain is the caveat of a judgement by stacks.
 const uncertain = "Uncertain: what was called before ig-gpu attached is unknown, as is for how long; lines are of one moment"
 
-// JudgeLate compares the stacks of those processes of one job that have made no call for so long: since the attach, or since
-// the last call of those that are Undecided.
-func JudgeLate(all []Standing, since time.Duration) Late {
+// JudgeLate compares the stacks of those processes of one job that have made no call for so long: since the attach or, if
+// some are Undecided, since their last call.
+func JudgeLate(all []Standing, since time.Duration, someCalled bool) Late {
 	all = slices.Clone(all)
 	slices.SortFunc(all, func(a, b Standing) int {
 		return cmp.Or(cmp.Compare(a.Rank, b.Rank), cmp.Compare(a.Process.PID, b.Process.PID))
@@ -183,7 +183,7 @@ func JudgeLate(all []Standing, since time.Duration) Late {
 		}
 	}
 	lead := fmt.Sprintf("attached to %s %v ago, and none has called NCCL since. ", count(len(all), "rank"), since.Round(time.Second))
-	if slices.ContainsFunc(all, func(s Standing) bool { return s.HasCalled }) {
+	if someCalled {
 		lead = fmt.Sprintf("%s last called NCCL %v ago, and no wait for that was seen. ", count(len(all), "rank"), since.Round(time.Second))
 	}
 	switch {

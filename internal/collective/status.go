@@ -167,8 +167,7 @@ func (a *Analyzer) Quiet(now Time) (out []Process) {
 			continue
 		}
 		for _, m := range c.sorted() {
-			n := len(m.Operations)
-			if key := m.Process.key(); !seen[key] && m.ended == 0 && n > 0 && now-m.Operations[n-1].Enter >= Time(a.cfg.Hang)/2 && !m.waits(now) {
+			if key := m.Process.key(); !seen[key] && m.ended == 0 && len(m.Operations) > 0 && now-m.called() >= Time(a.cfg.Hang)/2 && !m.waits(now) {
 				seen[key] = true
 				out = append(out, m.Process)
 			}

@@ -211,18 +211,16 @@ func (i *instance) tellLate(job job, all []collective.Standing, called map[uint3
 	now := bootTime()
 	i.mu.Lock()
 	began, last := now, collective.Time(0)
-	for n := range all {
-		pid := all[n].Process.PID
-		if a, ok := i.late.attached[pid]; ok {
+	for _, s := range all {
+		if a, ok := i.late.attached[s.Process.PID]; ok {
 			began = min(began, a.since)
 		}
-		all[n].HasCalled = called[pid] != 0
-		last = max(last, called[pid])
+		last = max(last, called[s.Process.PID])
 	}
 	if last != 0 {
 		began = last
 	}
-	verdict := collective.JudgeLate(all, time.Duration(now-began))
+	verdict := collective.JudgeLate(all, time.Duration(now-began), last != 0)
 	// That a job is idle is no news where it was seen at work.
 	isNews := verdict.Finding != i.late.reported[job] && (last == 0 || len(verdict.Waiting)+len(verdict.Suspects) > 0)
 	i.late.reported[job] = verdict.Finding
