@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procevents"
@@ -84,27 +83,12 @@ type mapped struct {
 
 // matches returns which library a path is, or "".
 func (t *Tracer) matches(path string) string {
-	name := path[strings.LastIndexByte(path, '/')+1:]
 	for _, library := range t.libraries {
-		if isLibrary(name, library) {
+		if procmaps.IsLibrary(path, library) {
 			return library
 		}
 	}
 	return ""
-}
-
-// isLibrary: NAME.so, NAME.so.1, and NAME-0123abcd.so.1 as auditwheel renames
-// libraries that it copies into a wheel.
-func isLibrary(name, library string) bool {
-	rest, ok := strings.CutPrefix(name, library)
-	if !ok {
-		return false
-	}
-	if len(rest) > 9 && rest[0] == '-' && strings.Trim(rest[1:9], "0123456789abcdef") == "" {
-		rest = rest[9:]
-	}
-	rest, ok = strings.CutPrefix(rest, ".so")
-	return ok && (rest == "" || rest[0] == '.')
 }
 
 // interesting reports whether a new mapping of code, of any process, is worth an event.

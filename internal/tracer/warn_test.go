@@ -200,16 +200,6 @@ func TestCancelledContextEndsTheLoop(t *testing.T) {
 	tr.Stop()
 }
 
-func TestIsLibrary(t *testing.T) {
-	for name, want := range map[string]bool{
-		"libcuda.so": true, "libcuda.so.1": true, "libcuda.so.550.163.01": true,
-		"libcuda-0123abcd.so.1": true, "libcudart.so.12": false, "libcuda.so1": false,
-		"libcuda.software": false, "libcuda": false, "xlibcuda.so": false, "libcuda-0123abcx.so": false,
-	} {
-		require.Equal(t, want, isLibrary(name, "libcuda"), name)
-	}
-}
-
 func FuzzParseCache(f *testing.F) {
 	if b, err := os.ReadFile("/etc/ld.so.cache"); err == nil {
 		f.Add(b[:min(len(b), 4096)])

@@ -15,6 +15,7 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/params"
 
+	"github.com/gpu-gadgets/gpu-gadgets/internal/collective/membership"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/profile"
 )
@@ -35,9 +36,6 @@ const (
 	// Source is the data source.
 	Source = "buffers"
 )
-
-// libraries have the functions of NCCL.
-var libraries = []string{"libnccl", "libtorch_cuda", "librccl"}
 
 // Operator implements operators.DataOperator.
 type Operator struct{}
@@ -80,7 +78,7 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, values ap
 	}
 	switch how {
 	case off, "":
-		for _, library := range libraries {
+		for _, library := range membership.Libraries {
 			ig.SkipLibrary(gc, library)
 		}
 		return &instance{}, nil

@@ -103,7 +103,8 @@ func (a *answered) ReadAt(b []byte, at int64) (int, error) {
 	return n, err
 }
 
-// isRCCL says that it is AMD's library.
+// isRCCL marks it as AMD's: the version is that of the NCCL that it is made from, so functions that it does not have are
+// not reported. The layout of its communicators was not checked.
 func (l *Library) isRCCL() {
 	l.vendor, l.Missing, l.hash = "RCCL", nil, 0
 	l.layout = fmt.Errorf("%w: only in NCCL", ErrLayout)

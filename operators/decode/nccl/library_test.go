@@ -140,16 +140,6 @@ func TestWarningsSayWhatStillWorks(t *testing.T) {
 	}, Warnings(&Library{Version: 21701, Has: 20, Missing: []string{"ncclCommSplit", "ncclMemAlloc"}, layout: ErrLayout}, "/usr/lib/libnccl.so.2"))
 }
 
-func TestNamesOfLibraries(t *testing.T) {
-	for path, want := range map[string]bool{
-		"/x/nvidia/nccl/lib/libnccl.so.2": true, "/usr/lib/libnccl.so": true, "/x/libnccl-0123abcd.so.2": true,
-		"/x/torch/lib/libtorch_cuda.so": true, "/x/libnccl-net.so": true, "/x/libncclx.so": false, "/x/libnccl": false,
-		"/x/libcuda.so.1": false, "/x/libnccl.py": false,
-	} {
-		require.Equal(t, want, isLibrary(path), path)
-	}
-}
-
 // A process has put there what it likes.
 func FuzzIdentify(f *testing.F) {
 	whole := make([]byte, 128)

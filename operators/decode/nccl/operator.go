@@ -15,6 +15,7 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/params"
 
+	"github.com/gpu-gadgets/gpu-gadgets/internal/collective/membership"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/ig"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/throttle"
@@ -88,7 +89,7 @@ func (o *Operator) InstantiateDataOperator(gc operators.GadgetContext, _ api.Par
 		i.warn("sums of destroyed communicators are not removed: %v", err)
 	}
 	for _, p := range points {
-		if p.Library == libraryNames[0] && strings.HasPrefix(p.Symbol, "nccl") {
+		if p.Library == membership.NCCL && strings.HasPrefix(p.Symbol, "nccl") {
 			i.wanted = append(i.wanted, p.Symbol)
 		}
 	}
@@ -284,14 +285,13 @@ func (i *instance) delete(ended []communicatorKey, now time.Time) {
 
 // attached reports what does not work with a library.
 func (i *instance) attached(pid uint32, path, status string) {
-	if !isLibrary(path) || (status != "attached" && status != "no symbols") {
+	if !membership.IsLibrary(path) || (status != "attached" && status != "no symbols") {
 		return
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	name := path[strings.LastIndexByte(path, '/')+1:]
 	if status == "no symbols" {
-		if strings.HasPrefix(name, libraryNames[0]) || strings.HasPrefix(name, rccl) { // PyTorch's library may not have it
+		if !procmaps.IsLibrary(path, membership.Torch) {
 			i.once(i.logger.Warnf, fmt.Sprintf("%s is named like NCCL but exports none of its functions: calls to it are not traced", path))
 		}
 		return

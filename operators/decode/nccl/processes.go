@@ -5,20 +5,12 @@ package nccl
 import (
 	"errors"
 	"fmt"
-	"path/filepath"
-	"strings"
 	"time"
 
+	"github.com/gpu-gadgets/gpu-gadgets/internal/collective/membership"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/memory"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
 )
-
-// names of the libraries that may contain NCCL, up to ".so".
-var libraryNames = []string{"libnccl", "libtorch_cuda", rccl}
-
-// rccl is AMD's NCCL: its version is that of the NCCL that it is made from, so functions that it
-// does not have are not reported. The layout of its communicators was not checked.
-const rccl = "librccl"
 
 // errNoLibrary: the process has mapped none of them.
 var errNoLibrary = errors.New("no NCCL in the process")
@@ -48,7 +40,7 @@ const maxFiles = 256
 // of returns the NCCL library that a process has mapped, and the file's path there.
 func (n *inspector) of(pid uint32) (*Library, string, error) {
 	found, err := n.maps.Read(pid, func(m procmaps.Mapping) bool {
-		return m.Perms&procmaps.Exec != 0 && m.IsFile() && isLibrary(m.Path)
+		return m.Perms&procmaps.Exec != 0 && m.IsFile() && membership.IsLibrary(m.Path)
 	})
 	if err != nil {
 		return nil, "", err
@@ -82,7 +74,7 @@ func (n *inspector) inspect(pid uint32, m procmaps.Mapping) (*Library, error) {
 			clear(n.files)
 		}
 		known.library, known.err = Inspect(f, st.Size, n.wanted)
-		if known.err == nil && strings.HasPrefix(filepath.Base(m.Path), rccl) {
+		if known.err == nil && procmaps.IsLibrary(m.Path, membership.RCCL) {
 			known.library.isRCCL()
 		}
 		if errors.Is(known.err, procmaps.ErrHangs) {
@@ -91,17 +83,6 @@ func (n *inspector) inspect(pid uint32, m procmaps.Mapping) (*Library, error) {
 		n.files[key] = known
 	}
 	return known.library, known.err
-}
-
-func isLibrary(path string) bool {
-	name := path[strings.LastIndexByte(path, '/')+1:]
-	for _, library := range libraryNames {
-		if rest, ok := strings.CutPrefix(name, library); ok && strings.Contains(rest, ".so") &&
-			(rest[0] == '.' || rest[0] == '-') {
-			return true
-		}
-	}
-	return false
 }
 
 // identities caches the identities of communicators.

@@ -87,7 +87,7 @@ func (i *instance) watchAttachments(gc operators.GadgetContext) error {
 		i.mu.Lock()
 		defer i.mu.Unlock()
 		switch {
-		case !strings.Contains(filepath.Base(file), "nccl"):
+		case !membership.IsLibrary(file):
 		case state == "gone":
 			delete(i.late.attached, id)
 		case state == "attached":

@@ -33,12 +33,12 @@ func TestAHangWhoseWaitIsOlderThanTheProbesIsReported(t *testing.T) {
 		return map[Thread]Trace{{pids[0], pids[0]}: waits, {pids[2], pids[2]}: waits,
 			{pids[1], pids[1]}: {Stack: stack.ParseFolded("main (train.py:60); step (train.py:41)")}}, nil
 	}
-	attached := attachments{}
+	attached, libraries := attachments{}, []string{"libnccl.so.2", "librccl.so.1", "libtorch_cuda.so"}
 	run(t, Config{Dump: dump}, map[string]string{paramHang: "2s"}, func(g *gadget, s *seen) {
 		require.NoError(t, ranks[1].process.Process.Signal(unix.SIGSTOP))
 		for n, r := range ranks {
 			r.entered = bootTime()
-			require.NoError(t, attached.emit(pids[n]))
+			require.NoError(t, attached.emit(pids[n], libraries[n]))
 		}
 		go func() {
 			for t.Context().Err() == nil && g.emit(ranks, bootTime()) == nil {
@@ -75,11 +75,11 @@ func (a *attachments) declare(gc operators.GadgetContext) (err error) {
 }
 
 // emit has the library of a process attached to.
-func (a *attachments) emit(pid uint32) error {
+func (a *attachments) emit(pid uint32, library string) error {
 	packet, err := a.source.NewPacketSingle()
 	if err != nil {
 		return err
 	}
-	return errors.Join(a.pid.PutUint32(packet, pid), a.status.PutString(packet, "attached"), a.path.PutString(packet, "/lib/libnccl.so.2"),
+	return errors.Join(a.pid.PutUint32(packet, pid), a.status.PutString(packet, "attached"), a.path.PutString(packet, "/lib/"+library),
 		a.source.EmitAndRelease(packet))
 }

@@ -38,7 +38,7 @@ type Process struct {
 var drivers = []string{"libcuda", "libamdhip64"}
 
 func isDriver(path string) bool {
-	return slices.ContainsFunc(drivers, func(name string) bool { return IsLibrary(path, name) })
+	return slices.ContainsFunc(drivers, func(name string) bool { return procmaps.IsLibrary(path, name) })
 }
 
 // Find lists the processes in procfs that have CUDA or HIP mapped, by id. A process that ends
@@ -95,12 +95,6 @@ func Libraries(procfs string, pid uint32) (paths []string, err error) {
 		}
 	}
 	return paths, nil
-}
-
-// IsLibrary reports whether the file is NAME.so or NAME.so.VERSION.
-func IsLibrary(path, name string) bool {
-	rest, ok := strings.CutPrefix(filepath.Base(path), name+".so")
-	return ok && (rest == "" || rest[0] == '.')
 }
 
 func isPython(path string) bool {

@@ -9,10 +9,12 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/targets"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/collective/membership"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
 )
 
@@ -23,14 +25,14 @@ type lookedFor struct{ label, name, without string }
 var looked = []lookedFor{
 	{"CUDA driver", "libcuda", "no memory or launches are seen until it is loaded"},
 	{"CUDA runtime", "libcudart", "linked statically, or not used; the driver's calls are enough"},
-	{"NCCL", "libnccl", "no collectives, unless NCCL is inside of libtorch_cuda"},
-	{"PyTorch", "libtorch_cuda", "rows of tensors (kind tensor) need libc10_cuda of PyTorch"},
+	{"NCCL", membership.NCCL, "no collectives, unless NCCL is inside of libtorch_cuda"},
+	{"PyTorch", membership.Torch, "rows of tensors (kind tensor) need libc10_cuda of PyTorch"},
 }
 
 // lookedHIP are those of a process that uses AMD's GPUs.
 var lookedHIP = []lookedFor{
 	{"HIP", "libamdhip64", "no memory or launches are seen until it is loaded"},
-	{"RCCL", "librccl", "no collectives"},
+	{"RCCL", membership.RCCL, "no collectives"},
 	{"PyTorch", "libtorch_hip", "rows of tensors (kind tensor) need libc10_hip of PyTorch"},
 }
 
@@ -66,12 +68,12 @@ func hasLibrary(names ...string) func([]string) bool {
 
 // hasCollectives reports whether NCCL or RCCL is mapped.
 func hasCollectives(libraries []string) bool {
-	return hasLibrary("libnccl", "librccl", "libtorch_cuda")(libraries)
+	return slices.ContainsFunc(libraries, membership.IsLibrary)
 }
 
 func mapped(libraries []string, name string) string {
 	for _, path := range libraries {
-		if targets.IsLibrary(path, name) {
+		if procmaps.IsLibrary(path, name) {
 			return path
 		}
 	}
@@ -154,7 +156,7 @@ func versionOf(procfs string, pid uint32, path, name string) string {
 	if m := fileVersion.FindStringSubmatch(path); m != nil {
 		return m[1]
 	}
-	if name != "libtorch_cuda" && name != "libtorch_hip" {
+	if name != membership.Torch && name != "libtorch_hip" {
 		return ""
 	}
 	file, err := procmaps.NewCache(procmaps.Config{ProcFS: procfs}).OpenIn(pid, filepath.Join(filepath.Dir(filepath.Dir(path)), "version.py"))

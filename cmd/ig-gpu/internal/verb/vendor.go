@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/gpu-gadgets/gpu-gadgets/cmd/ig-gpu/internal/targets"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/process/procmaps"
 	"github.com/gpu-gadgets/gpu-gadgets/internal/process/selection"
 )
 
@@ -47,7 +48,7 @@ func family(procfs string, pids ...uint32) []uint32 {
 func vendorOf(procfs string, pids []uint32) (vendor, error) {
 	if len(pids) == 0 {
 		found, err := targets.Find(procfs)
-		isHIP := func(p targets.Process) bool { return targets.IsLibrary(p.Library, amd.library) }
+		isHIP := func(p targets.Process) bool { return procmaps.IsLibrary(p.Library, amd.library) }
 		if err == nil && len(found) > 0 && !slices.ContainsFunc(found, func(p targets.Process) bool { return !isHIP(p) }) {
 			return amd, nil
 		}
