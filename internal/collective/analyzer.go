@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"sort"
 	"time"
 
@@ -77,6 +78,8 @@ type Analyzer struct {
 	creations creations
 	// fronts are computed on first use in an Evaluate.
 	fronts map[streamKey]front
+	// heard is when something was heard last of each node, computed likewise.
+	heard map[string]Time
 }
 
 // New returns an Analyzer without ranks.
@@ -322,7 +325,7 @@ func (a *Analyzer) hasRoom(tenant string, instead *member) bool {
 const keepEnded = Time(120e9)
 
 // forget removes ranks that ended, or were last observed, Keep ago. Those that an open
-// verdict names stay while other ranks of the communicator run.
+// verdict names, or whose node it names, stay while other ranks of the communicator run.
 func (a *Analyzer) forget(now Time) {
 	for _, c := range a.comms {
 		alive := false
@@ -340,10 +343,9 @@ func (a *Analyzer) forget(now Time) {
 
 func (a *Analyzer) isNamed(m *member) bool {
 	for _, v := range a.open {
-		for _, culprit := range v.Missing {
-			if culprit.Process.key() == m.Process.key() {
-				return true
-			}
+		if slices.ContainsFunc(v.Missing, func(c Culprit) bool { return c.Process.key() == m.Process.key() }) ||
+			slices.ContainsFunc(v.Lost, func(l LostNode) bool { return l.Name == m.Process.Node }) {
+			return true
 		}
 	}
 	return false

@@ -45,6 +45,7 @@ func (a *Analyzer) groups(items []*stuck, now Time) []*group {
 	}
 	cause := explain(items, in)
 	a.merge(items, in, cause)
+	a.mergeLost(items, cause, now)
 	byRoot := map[int]*group{}
 	var out []*group
 	for n, s := range items {
@@ -198,7 +199,7 @@ func (a *Analyzer) verdict(g *group, now Time) *Verdict {
 			v.Unseen = []int{s.peer}
 		}
 		if len(v.Unseen) > 0 {
-			v.Reason = Elsewhere
+			v.Reason, v.Lost = Elsewhere, a.lostNodes(g, now)
 		}
 	}
 	blamed = a.blameInside(v, s, blamed, now)

@@ -83,6 +83,8 @@ type Verdict struct {
 	// Unseen are ranks that are not observed, or, for Creating, have not called; at most MaxNamed.
 	Unseen     []int
 	MoreUnseen bool
+	// Lost are the nodes of those where they were observed before (Elsewhere); at most MaxNamed.
+	Lost []LostNode
 	// Behind are other communicators that hang for the same reason.
 	Behind []Communicator
 	// Step is the first iteration that was slow, and Before and After are what one takes
@@ -160,7 +162,7 @@ func (v *Verdict) String(now Time) string {
 	case Slow:
 		fmt.Fprintf(&b, "all ranks of %s are in %s %d and none has completed it, for %s: network, GPU, or earlier work in its stream", sized(v.Communicator), v.noun(), v.Seq, waited)
 	case Elsewhere:
-		b.WriteString(v.elsewhereText(waited))
+		b.WriteString(v.elsewhereText(waited) + v.lostText(now))
 	case Creating:
 		b.WriteString(v.creatingText(waited))
 	}

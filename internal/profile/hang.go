@@ -26,6 +26,8 @@ type Hang struct {
 	Seq       int64
 	// Ranks are at fault, Waiting wait, Unseen are on other nodes.
 	Ranks, Waiting, Unseen []int64
+	// Nodes are lost: they had ranks of Unseen, and nothing is heard of them any more.
+	Nodes []string
 	// Process, Rank, State, Wchan and Stack describe the first rank at fault; Rank is -1
 	// and the others empty if there is none.
 	Process      Process

@@ -51,6 +51,9 @@ func (e *Encoder) Hang(h profile.Hang) *collector.ExportLogsServiceRequest {
 			attributes = append(attributes, keyValue(a.key, anyNumbers(a.ranks)))
 		}
 	}
+	if len(h.Nodes) > 0 {
+		attributes = append(attributes, keyValue("nccl.verdict.nodes", anyTexts(h.Nodes)))
+	}
 	if len(h.Stack) > 0 {
 		attributes = append(attributes, codeOf(h.Stack)...)
 	}
@@ -67,12 +70,12 @@ var severityTexts = map[logs.SeverityNumber]string{
 }
 
 // severityOf returns an error for a job that hangs, a warning for one that is slowed down
-// and for verdicts that other nodes know more about, or that need not be faults.
+// and for verdicts that other nodes know more about, unless one is lost, or that need not be faults.
 func severityOf(h profile.Hang) logs.SeverityNumber {
 	switch {
 	case h.Event == "cleared", h.Event == "ras" && h.RAS == "agrees":
 		return logs.SeverityNumber_SEVERITY_NUMBER_INFO
-	case h.Reason == "straggler", h.Reason == "elsewhere", h.Reason == "creating", h.Event == "ras":
+	case h.Reason == "straggler", h.Reason == "elsewhere" && len(h.Nodes) == 0, h.Reason == "creating", h.Event == "ras":
 		return logs.SeverityNumber_SEVERITY_NUMBER_WARN
 	}
 	return logs.SeverityNumber_SEVERITY_NUMBER_ERROR
@@ -80,6 +83,14 @@ func severityOf(h profile.Hang) logs.SeverityNumber {
 
 func anySeconds(s float64) *common.AnyValue {
 	return &common.AnyValue{Value: &common.AnyValue_DoubleValue{DoubleValue: s}}
+}
+
+func anyTexts(all []string) *common.AnyValue {
+	list := &common.ArrayValue{}
+	for _, s := range all {
+		list.Values = append(list.Values, anyText(s))
+	}
+	return &common.AnyValue{Value: &common.AnyValue_ArrayValue{ArrayValue: list}}
 }
 
 func anyNumbers(all []int64) *common.AnyValue {

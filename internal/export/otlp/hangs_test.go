@@ -88,6 +88,21 @@ func TestAVerdictWithoutACulprit(t *testing.T) {
 	require.Equal(t, map[string]any{"service.name": "unknown"}, plain(r.logs[0].ResourceLogs[0].Resource.Attributes))
 }
 
+// TestALostNodeIsAnError, which other verdicts on ranks elsewhere are not.
+func TestALostNodeIsAnError(t *testing.T) {
+	request := (&Encoder{}).Hang(profile.Hang{Event: "found", Reason: "elsewhere", Rank: -1, Unseen: []int64{2, 3}, Nodes: []string{"two"}})
+	record := request.ResourceLogs[0].ScopeLogs[0].LogRecords[0]
+	require.Equal(t, "ERROR", record.SeverityText)
+	for _, a := range record.Attributes {
+		if a.Key == "nccl.verdict.nodes" {
+			require.Len(t, a.Value.GetArrayValue().Values, 1)
+			require.Equal(t, "two", a.Value.GetArrayValue().Values[0].GetStringValue())
+			return
+		}
+	}
+	require.Fail(t, "no nccl.verdict.nodes", "%v", record.Attributes)
+}
+
 func TestSeverityOfVerdicts(t *testing.T) {
 	for _, c := range []struct{ event, reason, want string }{
 		{"found", "missing", "ERROR"}, {"changed", "dead", "ERROR"}, {"found", "mismatch", "ERROR"}, {"found", "slow", "ERROR"},

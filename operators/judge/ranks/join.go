@@ -314,6 +314,9 @@ func hangOf(v *collective.Verdict, now collective.Time) profile.Hang {
 	if v.Kind != 0 {
 		h.Operation = v.Kind.String()
 	}
+	for _, l := range v.Lost {
+		h.Nodes = append(h.Nodes, oneLine(l.Name))
+	}
 	for i, c := range v.Missing {
 		h.Ranks = append(h.Ranks, int64(c.Rank))
 		if i == 0 {

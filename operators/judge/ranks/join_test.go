@@ -91,16 +91,18 @@ func TestANodeThatFallsSilentIsNotBlamed(t *testing.T) {
 	a, b := newRemote(t, j, "a", now.Add(-time.Hour)), newRemote(t, j, "b", now.Add(-time.Minute))
 	waiting := &simulated{process: &exec.Cmd{}, rank: 0, issued: 487, entered: a.boot(now), done: false}
 	b.read(now, 0, &simulated{process: &exec.Cmd{}, rank: 1, issued: 486, entered: b.boot(now.Add(-time.Second)), done: true})
-	last := ""
+	var last profile.Hang
 	for i := range 30 {
 		at := now.Add(time.Duration(i) * time.Second)
 		a.read(at, 0, waiting)
 		j.Judge(at)
 		if len(reported) > 0 {
-			last = reported[len(reported)-1].Reason + " " + reported[len(reported)-1].Event
+			last = reported[len(reported)-1]
 		}
 	}
-	require.Equal(t, "elsewhere found", last, "after a while it is not known to be missing")
+	require.Equal(t, []string{"elsewhere", "found"}, []string{last.Reason, last.Event}, "after a while it is not known to be missing")
+	require.Equal(t, []string{"b"}, last.Nodes)
+	require.Contains(t, last.Text, "ranks 1, 2 of it are not heard of: node b has been silent for 6.0 s")
 }
 
 // A node whose first rows are still on their way is waited for, and one that never answers

@@ -72,8 +72,16 @@ func (s *Store) Instrument(meter metric.Meter) (func(), error) {
 	return func() { _ = registration.Unregister() }, nil
 }
 
-// culprits of a verdict; if there is none, a rank -1, so that it is counted, in the container of one that waits.
+// culprits of a verdict; if there is none, a rank -1, so that it is counted, on each lost node, or in the container of one
+// that waits.
 func culprits(v *collective.Verdict) []collective.Culprit {
+	if len(v.Missing) == 0 && len(v.Lost) > 0 {
+		var all []collective.Culprit
+		for _, l := range v.Lost {
+			all = append(all, collective.Culprit{Rank: -1, Process: collective.Process{Node: l.Name, Namespace: v.Witness.Namespace}})
+		}
+		return all
+	}
 	if len(v.Missing) == 0 {
 		return []collective.Culprit{{Rank: -1, Process: containerOf(v.Witness)}}
 	}

@@ -64,3 +64,12 @@ func TestMetricsHaveTheNamesOfTheRules(t *testing.T) {
 	end()
 	require.Empty(t, gather(), "series end with the run")
 }
+
+// TestAVerdictOnALostNodeIsOnIt, and not on the node of a rank that waits.
+func TestAVerdictOnALostNodeIsOnIt(t *testing.T) {
+	v := &collective.Verdict{Reason: collective.Elsewhere, Witness: collective.Process{Node: "one", Namespace: "ml", Pod: "worker-0", PID: 7}}
+	require.Equal(t, []collective.Culprit{{Rank: -1, Process: collective.Process{Node: "one", Namespace: "ml", Pod: "worker-0"}}}, culprits(v))
+	v.Lost = []collective.LostNode{{Name: "two"}, {Name: "three"}}
+	require.Equal(t, []collective.Culprit{{Rank: -1, Process: collective.Process{Node: "two", Namespace: "ml"}},
+		{Rank: -1, Process: collective.Process{Node: "three", Namespace: "ml"}}}, culprits(v))
+}

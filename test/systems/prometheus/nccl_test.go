@@ -50,12 +50,12 @@ func TestALostNodeIsAnAlert(t *testing.T) {
 	var text bytes.Buffer
 	fmt.Fprintf(&text, "rule_files: [%s]\nevaluation_interval: 15s\ntests:\n", rules)
 	alerts := func(at time.Duration, samples string) {
-		fmt.Fprintf(&text, "      - expr: 'count by (alertname) (ALERTS{alertstate=\"firing\"})'\n        eval_time: %s\n        exp_samples: [%s]\n", at, samples)
+		fmt.Fprintf(&text, "      - expr: 'count by (alertname, instance) (ALERTS{alertstate=\"firing\"})'\n        eval_time: %s\n        exp_samples: [%s]\n", at, samples)
 	}
 	for seed := range 4 {
 		s := simranks.NodeLost(seed)
 		writeScenario(t, &text, s)
-		alerts(time.Duration(s.End-s.Begin)-scrape, `{labels: '{alertname="NCCLElsewhere"}', value: 1}`)
+		alerts(time.Duration(s.End-s.Begin)-scrape, fmt.Sprintf(`{labels: '{alertname="NCCLNodeLost", instance="node%d"}', value: 1}`, s.LostNode))
 		// The same from the moment on that the node is lost: nothing is known of it.
 		s.Begin = s.Fault
 		writeScenario(t, &text, s)
