@@ -99,21 +99,36 @@ func Slower(seed, size int, length time.Duration) *Scenario {
 }
 
 // NodeLost is a job on several nodes, of which one vanishes at Fault, as one that is preempted does.
-func NodeLost(seed int) *Scenario {
+func NodeLost(seed int) *Scenario { return nodeLost(seed, 0) }
+
+// SplitNodeLost is the same with groups of so many processes, and as many communicators that have ranks on all nodes.
+func SplitNodeLost(seed, tensor int) *Scenario { return nodeLost(seed, tensor) }
+
+func nodeLost(seed, tensor int) *Scenario {
 	random := rand.New(rand.NewPCG(uint64(seed), 10))
-	s := &Scenario{Seed: seed, Name: "node lost", Size: perNode + 1 + random.IntN(3*perNode), Begin: begin, End: begin + collective.Time(4*time.Minute),
+	size := perNode + 1 + random.IntN(3*perNode)
+	if tensor > 0 {
+		size = (size + perNode - 1) / perNode * perNode
+	}
+	s := &Scenario{Seed: seed, Name: "node lost", Size: size, Begin: begin, End: begin + collective.Time(4*time.Minute),
 		Fault: begin + collective.Time(20*time.Second) + collective.Time(random.Int64N(int64(15*time.Second)))}
 	s.LostNode = random.IntN((s.Size + perNode - 1) / perNode)
 	s.Job = newJob(random, s.Size)
 	s.Job.hasWatchdog = seed%2 == 1
 	b := &builder{s: s, job: s.Job, random: random, step: time.Duration(150+random.IntN(350)) * time.Millisecond}
 	b.world = b.job.group("world", b.all()...)
-	b.pipeline = seed%4 >= 2
+	b.pipeline = seed%4 >= 2 && tensor == 0
 	if s.Layout = "data parallel"; b.pipeline {
 		s.Layout = "pipeline"
 	}
-	b.inject()
 	s.Truth = Truth{Reason: collective.Elsewhere, Hash: b.world.Hash}
+	if tensor > 0 {
+		b.split(tensor)
+		s.Truth.Hash = 0 // that of any
+	}
+	truth := s.Truth
+	b.inject()
+	s.Truth = truth
 	s.Job.run(s.End)
 	return s
 }
@@ -174,23 +189,30 @@ func (b *builder) layout() {
 		b.pipeline = true
 		b.s.Layout = "pipeline"
 	case layout == 1 && split > 0:
-		b.s.Layout = fmt.Sprintf("split: tensor %d, data %d", split, b.s.Size/split)
-		for t := 0; t < b.s.Size/split; t++ {
-			members := all[t*split : (t+1)*split]
-			g := b.job.group(fmt.Sprintf("tensor%d", t), members...)
-			for _, n := range members {
-				b.tensor[n] = g
-			}
+		b.split(split)
+	}
+}
+
+// split makes a group of each so many processes, whose tensors are divided, and one of those at the same place in each.
+func (b *builder) split(size int) {
+	all := b.all()
+	b.s.Layout = fmt.Sprintf("split: tensor %d, data %d", size, b.s.Size/size)
+	b.tensor, b.data = map[int]*Group{}, map[int]*Group{}
+	for t := 0; t < b.s.Size/size; t++ {
+		members := all[t*size : (t+1)*size]
+		g := b.job.group(fmt.Sprintf("tensor%d", t), members...)
+		for _, n := range members {
+			b.tensor[n] = g
 		}
-		for d := range split {
-			var members []int
-			for n := d; n < b.s.Size; n += split {
-				members = append(members, n)
-			}
-			g := b.job.group(fmt.Sprintf("data%d", d), members...)
-			for _, n := range members {
-				b.data[n] = g
-			}
+	}
+	for d := range size {
+		var members []int
+		for n := d; n < b.s.Size; n += size {
+			members = append(members, n)
+		}
+		g := b.job.group(fmt.Sprintf("data%d", d), members...)
+		for _, n := range members {
+			b.data[n] = g
 		}
 	}
 }

@@ -69,6 +69,21 @@ func TestALostNodeIsNotBlamedOnOthers(t *testing.T) {
 	}
 }
 
+// TestALostNodeIsOneVerdict, which names it, of several communicators with ranks there.
+func TestALostNodeIsOneVerdict(t *testing.T) {
+	for seed := range 12 {
+		s := SplitNodeLost(seed, []int{2, 4, 8}[seed%3])
+		seen, err := Watch(s, collective.Config{Silent: 15 * time.Second})
+		require.NoError(t, err)
+		require.Len(t, seen.Events, 1, "seed %d, %d ranks, %s", seed, s.Size, s.Layout)
+		v := &seen.Events[0]
+		require.Equal(t, collective.Elsewhere, v.Reason, v.String(seen.End))
+		require.Len(t, v.Lost, 1, v.String(seen.End))
+		require.Equal(t, s.Job.Process(s.LostNode*perNode).Node, v.Lost[0].Name, v.String(seen.End))
+		require.InDelta(t, float64(s.Fault), float64(v.Lost[0].Heard), float64(2*time.Second))
+	}
+}
+
 // TestHealthyJobsHaveNoVerdict: 30 minutes of jitter and checkpoints of 2 s.
 func TestHealthyJobsHaveNoVerdict(t *testing.T) {
 	for seed, size := range []int{2, 5, 16} {

@@ -52,8 +52,11 @@ func TestALostNodeIsAnAlert(t *testing.T) {
 	alerts := func(at time.Duration, samples string) {
 		fmt.Fprintf(&text, "      - expr: 'count by (alertname, instance) (ALERTS{alertstate=\"firing\"})'\n        eval_time: %s\n        exp_samples: [%s]\n", at, samples)
 	}
-	for seed := range 4 {
+	for seed := range 6 {
 		s := simranks.NodeLost(seed)
+		if seed >= 4 {
+			s = simranks.SplitNodeLost(seed, 4)
+		}
 		writeScenario(t, &text, s)
 		alerts(time.Duration(s.End-s.Begin)-scrape, fmt.Sprintf(`{labels: '{alertname="NCCLNodeLost", instance="node%d"}', value: 1}`, s.LostNode))
 		// The same from the moment on that the node is lost: nothing is known of it.
