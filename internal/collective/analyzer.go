@@ -114,6 +114,8 @@ type communicator struct {
 	pace     *pace // nil: not measured
 	// late: one of its ranks was attached to late.
 	late bool
+	// passed is the newest collective that all ranks are known to have issued, as one has completed it.
+	passed uint64
 }
 
 // member is a rank of a communicator.
@@ -128,6 +130,8 @@ type member struct {
 	morePeers bool
 	// advanced is when it entered its newest collective.
 	advanced Time
+	// blocked is how much it waits for collectives.
+	blocked blocked
 	// passed is the newest collective whose completion here shows that all ranks have issued it.
 	passed uint64
 	ended  Time // when its process was reported as ended; 0
@@ -191,8 +195,11 @@ func (a *Analyzer) Observe(o Observation) error {
 	}
 	size := cmp.Or(c.Size, comm.Size, MaxSize)
 	o.Communicator = comm.Communicator
+	before, at := m.Operations, m.At
 	m.update(o)
 	isWhole := a.follow(m, o.Peers, size)
+	m.hold(before)
+	m.blocked.add(at, o.At, m.waits(o.At))
 	comm.late = comm.late || o.Late
 	comm.arrivals.add(comm)
 	a.paced(comm, m)
@@ -219,6 +226,7 @@ func (m *member) update(o Observation) {
 		if (op.DoneBy != 0 || op.Seq == o.Done) && op.showsAll(m.Rank) {
 			m.passed = max(m.passed, op.Seq)
 		}
+		m.comm.passed = max(m.comm.passed, m.passed)
 		m.advanced = max(m.advanced, op.Enter)
 		if op.Seq%Milestone == 0 && op.Seq > m.mark {
 			m.mark, m.markAt = op.Seq, op.Enter

@@ -45,7 +45,7 @@ func (e *peersElsewhere) add(m *member, key peerKey, now Time) {
 		if e.of == nil {
 			e.of = map[peerKey]*stuck{}
 		}
-		s = &stuck{comm: m.comm, kind: op.Kind, seq: op.Seq, peer: key.peer, since: op.Enter, all: true}
+		s = &stuck{comm: m.comm, kind: op.Kind, seq: op.Seq, peer: key.peer, since: op.Enter, all: true, id: m.id(op)}
 		e.of[key], e.all = s, append(e.all, s)
 	}
 	s.since = min(s.since, op.Enter)

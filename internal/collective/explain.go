@@ -11,14 +11,19 @@ package collective
 func explain(items []*stuck, in map[unit][]int) []int {
 	g, cause := graph{far: make([]int, len(items)), ahead: make([][]int, len(items)), behind: make([][]int, len(items))}, make([]int, len(items))
 	of, inverted := map[*communicator][]int{}, map[*communicator]int{}
+	byID := map[operationID][]int{}
 	for n, s := range items {
 		g.far[n] = unknown
 		of[s.comm] = append(of[s.comm], n)
+		if !s.comm.late {
+			byID[s.id] = append(byID[s.id], n)
+		}
 		if _, known := inverted[s.comm]; s.inverted && !known {
 			inverted[s.comm] = n
 		}
 	}
-	units, communicators := map[unit]int{}, map[*communicator]int{}
+	units, communicators, operations, streams := map[unit]int{}, map[*communicator]int{}, map[operationID]int{}, map[streamKey]int{}
+	incomplete := incompleteIn(items)
 	var causes, last []int
 	for n, s := range items {
 		cause[n] = n
@@ -28,6 +33,11 @@ func explain(items []*stuck, in map[unit][]int) []int {
 			if len(of[s.ahead]) == 0 {
 				last = append(last, n) // of which nothing is known: a cause if there is no other
 			}
+			continue
+		}
+		isBehind := linkBefore(&g, n, s, operations, byID)
+		if isBehind = linkLater(&g, n, s, streams, incomplete) || isBehind; isBehind {
+			last = append(last, n)
 			continue
 		}
 		if other, known := inverted[s.ahead]; s.inverted && known {
@@ -56,6 +66,62 @@ func explain(items []*stuck, in map[unit][]int) []int {
 		}
 	}
 	return cause
+}
+
+// linkBefore makes an item in which all have arrived wait for those that come before it in the streams; false: there are none.
+func linkBefore(g *graph, n int, s *stuck, known map[operationID]int, items map[operationID][]int) (isBehind bool) {
+	if len(s.missing) > 0 || s.inverted {
+		return false
+	}
+	for _, id := range s.blockers {
+		if in := items[id]; len(in) > 0 {
+			link(g, n, known, id, in)
+			isBehind = true
+		}
+	}
+	return isBehind
+}
+
+// newest is the newest operation of a stream in which ranks are missing.
+type newest struct {
+	enter Time
+	item  int
+}
+
+// incompleteIn finds those of all streams.
+func incompleteIn(items []*stuck) map[streamKey]newest {
+	found := map[streamKey]newest{}
+	for n, s := range items {
+		if len(s.missing) == 0 {
+			continue
+		}
+		for _, m := range s.waiting {
+			if op := s.operation(m); op != nil {
+				if key := (streamKey{m.Process.key(), op.Stream}); op.Enter > found[key].enter {
+					found[key] = newest{op.Enter, n}
+				}
+			}
+		}
+	}
+	return found
+}
+
+// linkLater makes an item in which all have arrived wait for one in which ranks are missing, and that comes after it in a stream: the wait
+// covers both, so that the first may be done. False: there is none.
+func linkLater(g *graph, n int, s *stuck, known map[streamKey]int, incomplete map[streamKey]newest) (isCovered bool) {
+	if len(s.missing) > 0 || len(s.mismatch) > 0 || s.inverted {
+		return false
+	}
+	for _, m := range s.waiting {
+		if op := s.operation(m); op != nil {
+			key := streamKey{m.Process.key(), op.Stream}
+			if later := incomplete[key]; later.enter > op.Enter {
+				link(g, n, known, key, []int{later.item})
+				isCovered = true
+			}
+		}
+	}
+	return isCovered
 }
 
 // unknown is a distance that was not found yet.

@@ -32,6 +32,7 @@ var (
 	issuedAtInstrument  = &Instrument{Name: "nccl.rank.issued_time", Prometheus: "nccl_rank_issued_time_seconds", Unit: "s", Description: "When the rank issued its newest collective (Unix time)"}
 	doneAtInstrument    = &Instrument{Name: "nccl.rank.done_time", Prometheus: "nccl_rank_done_time_seconds", Unit: "s", Description: "When the newest complete one was known to be complete (Unix time)"}
 	waitsInstrument     = &Instrument{Name: "nccl.rank.waits", Prometheus: "nccl_rank_waits", Description: "1: the rank waits for a collective now"}
+	blockedInstrument   = &Instrument{Name: "nccl.rank.blocked", Prometheus: "nccl_rank_blocked_ratio", Unit: "1", Description: "Share of the last minute or so in which a thread of the process waited for a collective, of any communicator, on the rank's GPU"}
 	firstInstrument     = &Instrument{Name: "nccl.rank.first", Prometheus: "nccl_rank_first", Description: "1: the pending operation of the rank in this communicator is the first in its stream; 0: one of another communicator precedes it"}
 	deadInstrument      = &Instrument{Name: "nccl.rank.dead", Prometheus: "nccl_rank_dead", Description: "1: the process has exited, is stopped, or has aborted or destroyed the communicator (state)"}
 	lateInstrument      = &Instrument{Name: "nccl.rank.late", Prometheus: "nccl_rank_late", Description: "1: the communicator is older than the observation, so its numbers cannot be compared"}
@@ -47,14 +48,14 @@ var (
 
 // Instruments are all that Metrics uses.
 func Instruments() []*Instrument {
-	return []*Instrument{sizeInstrument, issuedInstrument, doneInstrument, passedInstrument, issuedAtInstrument, doneAtInstrument, waitsInstrument, iterationInstrument,
+	return []*Instrument{sizeInstrument, issuedInstrument, doneInstrument, passedInstrument, issuedAtInstrument, doneAtInstrument, waitsInstrument, blockedInstrument, iterationInstrument,
 		firstInstrument, deadInstrument, lateInstrument, markInstrument, markAtInstrument, signatureInstrument, shareInstrument,
 		peerInstrument, peerDoneInstrument, peerWaitsInstrument}
 }
 
 // Metrics of a rank. toWall is added to its times to get Unix time.
 func (s *Status) Metrics(toWall time.Duration) []Metric {
-	out := make([]Metric, 0, 13+3*len(s.Peers)+len(s.Pending))
+	out := make([]Metric, 0, 14+3*len(s.Peers)+len(s.Pending))
 	labels := [][2]string{{"communicator", s.Communicator.ID()}, {"communicator_name", s.Communicator.Name}, {"rank", strconv.Itoa(s.Rank)}}
 	if s.Several {
 		labels = append(labels, [2]string{"device", strconv.Itoa(s.Device)})
@@ -80,6 +81,7 @@ func (s *Status) Metrics(toWall time.Duration) []Metric {
 		add(doneAtInstrument, at(s.DoneAt))
 	}
 	add(waitsInstrument, flag(s.Waits))
+	add(blockedInstrument, s.Blocked)
 	add(firstInstrument, flag(s.First))
 	add(deadInstrument, flag(s.State.IsDead()), [2]string{"state", s.deadState()})
 	add(lateInstrument, flag(s.Late))

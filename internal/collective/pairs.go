@@ -40,6 +40,7 @@ func (a *Analyzer) pairs(c *communicator, members []*member, now Time) (out []*s
 			}
 			s := &stuck{comm: c, kind: opposite.kind, seq: theirs.Issued + 1, peer: m.Rank,
 				missing: []*member{other}, waiting: []*member{m}, late: c.late}
+			s.id = m.id(&Operation{Kind: key.kind, Seq: s.seq, Peer: key.peer})
 			op := m.peerOperation(key, s.seq)
 			if c.late {
 				// The oldest one that this rank waits for, if the other has no
@@ -57,7 +58,7 @@ func (a *Analyzer) pairs(c *communicator, members []*member, now Time) (out []*s
 					continue
 				}
 			} else if mine.Issued == theirs.Issued {
-				if s := slowPair(c, m, key, other, opposite, now); s != nil && key.kind == Send {
+				if s := a.slowPair(c, m, key, other, opposite, now); s != nil && key.kind == Send {
 					out = append(out, s)
 				}
 				continue
@@ -97,13 +98,16 @@ func mismatchedPair(c *communicator, m *member, key peerKey, other *member, oppo
 }
 
 // slowPair: both have arrived and wait.
-func slowPair(c *communicator, m *member, key peerKey, other *member, opposite peerKey, now Time) *stuck {
+func (a *Analyzer) slowPair(c *communicator, m *member, key peerKey, other *member, opposite peerKey, now Time) *stuck {
 	op, theirs := m.pendingWith(key, now), other.pendingWith(opposite, now)
 	if op == nil || theirs == nil || op.Seq != theirs.Seq {
 		return nil
 	}
-	return &stuck{comm: c, kind: op.Kind, seq: op.Seq, peer: key.peer, since: max(op.Enter, theirs.Enter),
-		waiting: []*member{m, other}, all: true}
+	s := &stuck{comm: c, kind: op.Kind, seq: op.Seq, peer: key.peer, since: max(op.Enter, theirs.Enter),
+		waiting: []*member{m, other}, all: true, id: m.id(op)}
+	s.addBlocker(a.front(m.Process.key(), op.Stream))
+	s.addBlocker(a.front(other.Process.key(), theirs.Stream))
+	return s
 }
 
 func (m *member) pendingWith(key peerKey, now Time) *Operation {

@@ -45,6 +45,8 @@ type Status struct {
 	// WaitShare is an upper bound of the share of the last 30 to 60 s in which the rank
 	// was in a collective before the others arrived; -1: unknown.
 	WaitShare float64
+	// Blocked is the share of the last minute or so in which a thread waited for a collective of its process, of any communicator, on its GPU.
+	Blocked float64
 	// Iteration is how long an iteration of the communicator takes, and Period how many
 	// collectives it has; 0: not known, or another rank of it has them.
 	Iteration time.Duration
@@ -84,7 +86,7 @@ func (a *Analyzer) Ranks(now Time) []Status {
 func (a *Analyzer) status(m *member, now Time) Status {
 	s := Status{Process: m.Process, Communicator: m.comm.Communicator, Rank: m.Rank, Device: m.Device, State: m.State, Wchan: m.Wchan,
 		Stack: m.Stack, UserLine: m.UserLine, StackIsLast: m.StackIsLast, Late: m.Late, At: m.At, Issued: m.Issued, IssuedAt: m.advanced, Done: m.Done, DoneAt: m.DoneAt, AllArrived: m.passed,
-		Waits: m.waits(now), Mark: m.mark, MarkAt: m.markAt, WaitShare: m.waitShare()}
+		Waits: m.waits(now), Mark: m.mark, MarkAt: m.markAt, WaitShare: m.waitShare(), Blocked: a.blocked(m)}
 	if p := m.comm.pace; p != nil && p.process == m.Process.key() {
 		s.Iteration, s.Period = p.iteration(), p.period
 	}

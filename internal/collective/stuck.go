@@ -2,6 +2,8 @@
 
 package collective
 
+import "slices"
+
 // stuck is one operation in which ranks wait.
 type stuck struct {
 	comm *communicator
@@ -22,6 +24,10 @@ type stuck struct {
 	// if it is the same for all.
 	inverted bool
 	ahead    *communicator
+	// The operation that ranks wait for, and those that come before it in their streams; of no use where numbers cannot be
+	// compared.
+	id       operationID
+	blockers []operationID
 }
 
 // fresh is the maximum age of evidence of waiting: two readings of the gadget's rows.
@@ -76,9 +82,11 @@ func (a *Analyzer) collectives(c *communicator, members []*member, now Time) *st
 	if high == 0 || len(members) == 0 {
 		return nil
 	}
-	s := &stuck{comm: c, peer: None, seq: low + 1}
-	if low == high {
-		return a.allIn(c, members, now)
+	s := &stuck{comm: c, peer: None, seq: low + 1, id: operationID{c.Hash, low + 1, None, None}}
+	if low == high || allWait(members, low, now) {
+		if s := a.allIn(c, members, low, now); s != nil || low == high {
+			return s
+		}
 	}
 	var first, doneAt Time
 	for _, m := range members {
@@ -111,7 +119,7 @@ func (a *Analyzer) collectives(c *communicator, members []*member, now Time) *st
 		}
 	}
 	for _, m := range s.missing {
-		if doneAt != 0 && m.At <= doneAt+fresh {
+		if doneAt != 0 && m.ended == 0 && m.At <= doneAt+fresh {
 			return nil // it may have issued it since, and let the others complete it
 		}
 	}
@@ -130,17 +138,23 @@ func (m *member) doneTime(op *Operation) Time {
 	return m.DoneAt
 }
 
-// allIn: every observed rank has issued the same operations. They are stuck if a rank
+// allWait reports whether all ranks that have issued no more than so many wait for one of these. All others have issued
+// that, too, so no observed rank is missing in it: the others have only run ahead, of one that reads the loss at each step.
+func allWait(members []*member, issued uint64, now Time) bool {
+	return !slices.ContainsFunc(members, func(m *member) bool { return m.Issued == issued && !m.waits(now) })
+}
+
+// allIn: every observed rank has issued so many operations. They are stuck if a rank
 // still waits for the first that is not done.
-func (a *Analyzer) allIn(c *communicator, members []*member, now Time) *stuck {
-	done, issued := uint64(0), members[0].Issued
+func (a *Analyzer) allIn(c *communicator, members []*member, issued uint64, now Time) *stuck {
+	done := uint64(0)
 	for _, m := range members {
 		done = max(done, m.Done)
 	}
 	if done >= issued {
 		return nil
 	}
-	s := &stuck{comm: c, peer: None, seq: done + 1, all: true}
+	s := &stuck{comm: c, peer: None, seq: done + 1, all: true, id: operationID{c.Hash, done + 1, None, None}}
 	var waits, died Time // since when a rank waits, and a first one is dead
 	for _, m := range members {
 		if m.State.IsDead() {
@@ -174,59 +188,6 @@ func (a *Analyzer) allIn(c *communicator, members []*member, now Time) *stuck {
 	}
 	a.order(s)
 	return s
-}
-
-// order determines whether another operation precedes it in the streams of the ranks that
-// have arrived.
-func (a *Analyzer) order(s *stuck) {
-	fronts := 0
-	for _, m := range s.waiting {
-		op := m.operation(s.seq)
-		if op == nil {
-			return
-		}
-		front := a.front(m.Process.key(), op.Stream)
-		if front.comm == s.comm {
-			fronts++
-		} else if s.ahead == nil || front.comm != nil && front.comm.Hash < s.ahead.Hash {
-			s.ahead = front.comm
-		}
-	}
-	s.inverted = s.ahead != nil && fronts > 0
-}
-
-// front is the first collective of a stream that is not known to be done.
-type front struct {
-	enter Time
-	comm  *communicator
-}
-
-type streamKey struct {
-	process processKey
-	stream  uint64
-}
-
-// front returns that of a stream, computed once per Evaluate.
-func (a *Analyzer) front(p processKey, stream uint64) front {
-	if a.fronts == nil {
-		a.fronts = map[streamKey]front{}
-		for _, c := range a.comms {
-			for _, m := range c.members {
-				for i := range m.Operations {
-					o := &m.Operations[i]
-					if o.DoneBy != 0 || o.Kind.IsPeer() {
-						continue
-					}
-					key := streamKey{m.Process.key(), o.Stream}
-					first, known := a.fronts[key]
-					if !known || o.Enter < first.enter || o.Enter == first.enter && c.Hash < first.comm.Hash {
-						a.fronts[key] = front{o.Enter, c}
-					}
-				}
-			}
-		}
-	}
-	return a.fronts[streamKey{p, stream}]
 }
 
 func latestDone(members []*member) (t Time) {
@@ -274,7 +235,11 @@ func (a *Analyzer) idle(c *communicator, members []*member, now Time) *stuck {
 	if len(s.waiting) == 0 {
 		return nil
 	}
-	s.all = len(s.missing) == 0
+	if s.all = len(s.missing) == 0; s.all {
+		if a.order(s); s.inverted {
+			s.inverted, s.ahead = false, nil // what is done is not known well enough
+		}
+	}
 	return s
 }
 

@@ -35,6 +35,7 @@ type verb uint8
 
 const (
 	compute verb = iota
+	launch // span of work for the stream; the host goes on at once
 	call
 	wait // for the stream
 	die  // state from then on, for span; then go on
@@ -57,6 +58,14 @@ type record struct {
 	group *Group
 	done  collective.Time // 0: never
 	stuck bool
+	// launched is when the host launched the work that the stream does before it, and work how long that takes.
+	launched collective.Time
+	work     time.Duration
+}
+
+// arrives is when a stream that has done the previous operation comes to this one.
+func (r *record) arrives(previous collective.Time) collective.Time {
+	return max(r.Enter, max(r.launched, previous)+collective.Time(r.work))
 }
 
 // interval of a process.
@@ -80,6 +89,9 @@ type process struct {
 	states  []interval
 	ended   bool // it no longer issues anything
 	counts  map[countKey]uint64
+	// launched and work are those of the next operation.
+	launched collective.Time
+	work     time.Duration
 }
 
 type countKey struct {
@@ -154,6 +166,11 @@ func (j *Job) step(p *process) bool {
 	switch a.verb {
 	case compute:
 		p.host += collective.Time(a.span)
+	case launch:
+		if p.work == 0 {
+			p.launched = p.host
+		}
+		p.work += a.span
 	case call:
 		j.issue(p, a)
 	case wait:
@@ -203,7 +220,8 @@ func (j *Job) issue(p *process, a action) {
 	p.host += collective.Time(5 * time.Microsecond)
 	o.Return = p.host
 	o.Line = fmt.Sprintf("train.py:%d step", 40+int(o.Kind))
-	p.records = append(p.records, record{Operation: o, group: a.group, stuck: a.stuck})
+	p.records = append(p.records, record{Operation: o, group: a.group, stuck: a.stuck, launched: p.launched, work: p.work})
+	p.work = 0
 	id.seq = o.Seq
 	if j.entered[id] == nil {
 		j.entered[id] = map[int]*record{}
@@ -241,10 +259,11 @@ func (j *Job) resolve(p *process) bool {
 			return false
 		}
 		ready++
-		at = max(at, h.Enter)
+		previous := collective.Time(0)
 		if other.head > 0 {
-			at = max(at, other.records[other.head-1].done)
+			previous = other.records[other.head-1].done
 		}
+		at = max(at, h.arrives(previous), previous)
 		heads = append(heads, h)
 	}
 	if ready < want {
@@ -276,10 +295,11 @@ func (j *Job) resolveBroadcast(p *process, r *record) bool {
 		if o.stuck || o.Signature() != r.Signature() {
 			return false
 		}
-		at = max(at, o.Enter)
+		previous := collective.Time(0)
 		if i > 0 {
-			at = max(at, other.records[i-1].done)
+			previous = other.records[i-1].done
 		}
+		at = max(at, o.arrives(previous), previous)
 		if other == p {
 			break
 		}

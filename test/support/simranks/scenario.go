@@ -59,6 +59,13 @@ func New(seed int) *Scenario {
 	s.LostNode = -1
 	b := &builder{s: s, job: j, random: random, step: time.Duration(150+random.IntN(350)) * time.Millisecond}
 	b.layout()
+	switch s.Name {
+	case "straggler", "mismatch": // which are about when, and what, each host calls
+	case "missing late":
+		b.reads = j.hasWatchdog // or it is not known what is done
+	default:
+		b.reads = seed%3 != 1
+	}
 	b.inject()
 	if s.Name == "missing late" {
 		s.Late = make([]collective.Time, s.Size)
@@ -80,6 +87,7 @@ func Healthy(seed, size int, length time.Duration) *Scenario {
 	s.LostNode = -1
 	b := &builder{s: s, job: s.Job, random: random, step: 300 * time.Millisecond, checkpoints: true}
 	b.layout()
+	b.reads = true
 	b.inject()
 	s.Job.run(s.End)
 	return s
@@ -117,6 +125,7 @@ func nodeLost(seed, tensor int) *Scenario {
 	s.Job.hasWatchdog = seed%2 == 1
 	b := &builder{s: s, job: s.Job, random: random, step: time.Duration(150+random.IntN(350)) * time.Millisecond}
 	b.world = b.job.group("world", b.all()...)
+	b.reads = seed%3 == 0
 	b.pipeline = seed%4 >= 2 && tensor == 0
 	if s.Layout = "data parallel"; b.pipeline {
 		s.Layout = "pipeline"
@@ -151,6 +160,9 @@ type builder struct {
 	pipeline     bool
 	culprit      int
 	straggle     time.Duration
+	// reads: one process reads the loss at each step, and the others at each second to tenth. Steps are limited by the GPU, so
+	// these issue more than is done.
+	reads bool
 	// slower is how much longer all ranks compute from the fault on.
 	slower float64
 }
@@ -284,7 +296,12 @@ func (b *builder) actions(p *process, n int, isFault bool) (out []action) {
 	do := func(g *Group, kind collective.Kind, count uint64, peer int) {
 		out = append(out, action{verb: call, group: g, op: collective.Operation{Kind: kind, Count: count, DType: collective.Bfloat16, Peer: peer, Stream: 7}})
 	}
-	think(b.jitter(b.step))
+	if b.reads {
+		think(b.jitter(b.step / 4))
+		out = append(out, action{verb: launch, span: b.jitter(b.step * 3 / 4)})
+	} else {
+		think(b.jitter(b.step))
+	}
 	if b.slower > 0 && p.host >= s.Fault {
 		think(time.Duration(b.slower * float64(b.step)))
 	}
@@ -330,7 +347,9 @@ func (b *builder) actions(p *process, n int, isFault bool) (out []action) {
 			do(b.world, collective.AllReduce, 1<<20+uint64(i), collective.None)
 		}
 	}
-	out = append(out, action{verb: wait})
+	if !b.reads || p.number == 0 || n%(2+s.Seed%9) == 0 {
+		out = append(out, action{verb: wait})
+	}
 	if isFault {
 		out = b.faulty(out, first)
 	}

@@ -73,7 +73,7 @@ func TestRulesAreSilentForHealthyJobs(t *testing.T) {
 	require.NoError(t, err)
 	var text bytes.Buffer
 	fmt.Fprintf(&text, "rule_files: [%s]\nevaluation_interval: 15s\ntests:\n", rules)
-	for seed, size := range []int{2, 5, 8} {
+	for seed, size := range []int{2, 5, 8, 16, 4, 8, 2} {
 		writeScenario(t, &text, simranks.Healthy(seed, size, 30*time.Minute))
 	}
 	promtool(t, "healthy jobs", text.Bytes())

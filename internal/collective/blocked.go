@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package collective
+
+// blocked is the share of time in which a thread of a rank waits for one of its collectives, over a minute or so: a mean in
+// which what was fades.
+type blocked float64
+
+// fading is after which time the share counts a third.
+const fading = Time(60e9)
+
+// add adds the time between two observations; isWaiting is as of the second one.
+func (b *blocked) add(from, to Time, isWaiting bool) {
+	if from == 0 || to <= from {
+		return
+	}
+	share := 0.0
+	if isWaiting {
+		share = 1
+	}
+	*b += blocked((share - float64(*b)) * min(1, float64(to-from)/float64(fading)))
+}
+
+// blocked returns the share of a rank's process on its GPU. A wait covers collectives of all communicators in the stream,
+// but only those that are not known to be done.
+func (a *Analyzer) blocked(m *member) float64 {
+	most := m.blocked
+	for other := range a.members[m.Process.key()] {
+		if other.Device == m.Device {
+			most = max(most, other.blocked)
+		}
+	}
+	return float64(most)
+}
+
+// blockedLess is by how much less a straggler is blocked than the ranks of its communicator are on average.
+const blockedLess = 0.04
+
+// isWaitedFor reports whether the others wait for a rank that is the last: it is blocked less than they are. One that is
+// blocked as much reads the loss at each step, and the others run ahead of it. Where hardly any waits, this cannot be determined.
+func (a *Analyzer) isWaitedFor(m *member) bool {
+	sum := 0.0
+	for _, other := range m.comm.members {
+		sum += a.blocked(other)
+	}
+	mean := sum / float64(len(m.comm.members))
+	return mean <= 0.05 || a.blocked(m)+blockedLess <= mean
+}
