@@ -36,7 +36,7 @@ type Config struct {
 	// Keep is how long ended and unobserved ranks are kept; default 10 min. Longer
 	// than Hang.
 	Keep time.Duration
-	// MaxRanks bounds memory: ranks over all communicators; default 98,304, 2.5 KB
+	// MaxRanks bounds memory: ranks over all communicators; default 98,304, 4.5 KB
 	// each at most, and eight times as many peers of sends and receives, 0.1 KB each. The last quarter of
 	// both is for tenants with less than a quarter.
 	MaxRanks int
@@ -76,8 +76,8 @@ type Analyzer struct {
 	members   map[processKey]map[*member]struct{}
 	open      map[verdictKey]*Verdict
 	creations creations
-	// fronts are computed on first use in an Evaluate.
-	fronts map[streamKey]front
+	// streams are computed on first use in an Evaluate.
+	streams map[streamKey]*streamState
 	// heard is when something was heard last of each node, computed likewise.
 	heard map[string]Time
 }

@@ -57,7 +57,7 @@ func (v *Verdict) key() verdictKey {
 // content has changed (the missing rank has died), and those that no longer hold, with
 // Cleared set. Call it about once a second.
 func (a *Analyzer) Evaluate(now Time) []Verdict {
-	a.fronts, a.heard = nil, nil
+	a.streams, a.heard = nil, nil
 	var items []*stuck
 	for _, c := range a.sorted() {
 		items = append(items, a.stuckIn(c, now)...)

@@ -90,40 +90,55 @@ type streamKey struct {
 	stream  uint64
 }
 
+// streamState is what is known about a stream.
+type streamState struct {
+	reached Time // when the newest operation that is done, or under way, was entered
+	front   front
+}
+
 // front returns that of a stream, computed once per Evaluate. What one rank has completed, if that takes all ranks, is
 // under way on all, so that what is before it in their streams is done.
 func (a *Analyzer) front(p processKey, stream uint64) front {
-	if a.fronts != nil {
-		return a.fronts[streamKey{p, stream}]
-	}
-	a.fronts = map[streamKey]front{}
-	reached := map[streamKey]Time{} // when the newest that is done, or runs, was entered
-	for _, c := range a.comms {
-		for _, m := range c.members {
-			for i := range m.Operations {
-				if o := &m.Operations[i]; o.DoneBy != 0 || c.isPassed(o) {
-					key := streamKey{m.Process.key(), o.Stream}
-					reached[key] = max(reached[key], o.Enter)
-				}
+	if a.streams == nil {
+		a.streams = map[streamKey]*streamState{}
+		a.eachOperation(func(s *streamState, m *member, o *Operation) {
+			if o.DoneBy != 0 || m.comm.isPassed(o) {
+				s.reached = max(s.reached, o.Enter)
 			}
-		}
+		})
+		a.eachOperation(func(s *streamState, m *member, o *Operation) {
+			if o.DoneBy != 0 || o.Enter <= s.reached {
+				return
+			}
+			if f := &s.front; f.comm == nil || o.Enter < f.enter || o.Enter == f.enter && m.comm.Hash < f.comm.Hash {
+				*f = front{o.Enter, m.comm, m.id(o)}
+			}
+		})
 	}
+	if s := a.streams[streamKey{p, stream}]; s != nil {
+		return s.front
+	}
+	return front{}
+}
+
+// eachOperation calls use for each operation, with its stream.
+func (a *Analyzer) eachOperation(use func(*streamState, *member, *Operation)) {
 	for _, c := range a.comms {
 		for _, m := range c.members {
+			var s *streamState
 			for i := range m.Operations {
 				o := &m.Operations[i]
-				key := streamKey{m.Process.key(), o.Stream}
-				if o.DoneBy != 0 || o.Enter <= reached[key] {
-					continue
+				if s == nil || o.Stream != m.Operations[i-1].Stream {
+					key := streamKey{m.Process.key(), o.Stream}
+					if s = a.streams[key]; s == nil {
+						s = &streamState{}
+						a.streams[key] = s
+					}
 				}
-				first, known := a.fronts[key]
-				if !known || o.Enter < first.enter || o.Enter == first.enter && c.Hash < first.comm.Hash {
-					a.fronts[key] = front{o.Enter, c, m.id(o)}
-				}
+				use(s, m, o)
 			}
 		}
 	}
-	return a.fronts[streamKey{p, stream}]
 }
 
 // isPassed reports whether a collective is known to be under way, or done, on all ranks.

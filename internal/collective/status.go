@@ -69,7 +69,7 @@ const maxUncertain = 4
 
 // Ranks returns all ranks that are known, by communicator and rank.
 func (a *Analyzer) Ranks(now Time) []Status {
-	a.fronts = nil
+	a.streams = nil
 	out := make([]Status, 0, a.ranks)
 	several := map[processKey]bool{}
 	for _, c := range a.sorted() {
@@ -79,7 +79,7 @@ func (a *Analyzer) Ranks(now Time) []Status {
 			out = append(out, s)
 		}
 	}
-	a.fronts = nil
+	a.streams = nil
 	return out
 }
 
@@ -128,7 +128,7 @@ func (a *Analyzer) status(m *member, now Time) Status {
 // least a part of the threshold. Their state and stack should be read now. The ones at
 // fault come first.
 func (a *Analyzer) Suspects(now Time) []Process {
-	a.fronts = nil
+	a.streams = nil
 	var items []*stuck
 	for _, c := range a.sorted() {
 		for _, s := range a.stuckIn(c, now) {
