@@ -90,7 +90,7 @@ type streamKey struct {
 	stream  uint64
 }
 
-// streamState is what is known about a stream.
+// streamState has how far a stream is, as far as that is known.
 type streamState struct {
 	reached Time // when the newest operation that is done, or under way, was entered
 	front   front
