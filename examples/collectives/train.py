@@ -36,10 +36,11 @@ class Trainer:
         self.cuda.wait_event(self.communication, self.ready)
         self.nccl.all_reduce(self.gradients, self.gradients, count, self.world, self.communication, FLOAT16)
 
-    def optimizer_step(self):
+    def optimizer_step(self, number):
         self.cuda.record(self.reduced, self.communication)
         self.cuda.wait_event(self.compute, self.reduced)
-        self.cuda.synchronize(self.compute)
+        if self.rank == 0 or number % self.args.wait_every == 0:
+            self.cuda.synchronize(self.compute)
 
     def checkpoint(self):
         if self.rank == 0:
@@ -50,7 +51,7 @@ class Trainer:
         for count in BUCKETS:
             self.backward(count)
             self.all_reduce(count)
-        self.optimizer_step()
+        self.optimizer_step(number)
         if self.args.checkpoint_every and number % self.args.checkpoint_every == 0:
             self.checkpoint()
 
@@ -66,4 +67,5 @@ if __name__ == "__main__":
     parser = arguments(__doc__, ranks=3)
     parser.add_argument("--checkpoint-every", type=int, default=0, help="steps; 0: never")
     parser.add_argument("--checkpoint-s", type=float, default=2)
+    parser.add_argument("--wait-every", type=int, default=1, help="steps after which ranks but the first, which reads the loss at each, wait for the GPU")
     start(train, parser.parse_args())
