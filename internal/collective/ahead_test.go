@@ -102,3 +102,24 @@ func TestAStragglerIsBlockedLess(t *testing.T) {
 	}
 	require.True(t, a.isWaitedFor(of(1)), "none waits: undetermined")
 }
+
+// TestAMismatchIsReportedOnce, if ranks that made the same calls are observed later.
+func TestAMismatchIsReportedOnce(t *testing.T) {
+	a := analyzer(t)
+	found := 0
+	for s := range Time(10) {
+		at := start + (1+s)*second
+		for n := range 3 {
+			o := ahead(n, 22, at, true)
+			if n == 2 {
+				o.Operations[len(o.Operations)-1].Count = 65
+			}
+			if n > 0 || s > 1 {
+				observe(t, a, o)
+			}
+		}
+		found += len(a.Evaluate(at))
+	}
+	require.Equal(t, 1, found)
+	require.Equal(t, 0, a.Verdicts()[0].Missing[0].Rank)
+}

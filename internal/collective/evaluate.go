@@ -128,9 +128,14 @@ func (a *Analyzer) compare(current map[verdictKey]*Verdict, now Time) (events []
 }
 
 // isNews notes since when a verdict has named the same ranks, which are not those that were reported. While ranks
-// arrive one after the other, that is reported once they stop arriving.
+// arrive one after the other, that is reported once they stop arriving. Of ranks that made the same call, a mismatch names any.
 func (v *Verdict) isNews(old *Verdict, now Time) {
 	same := func(all []Culprit) bool {
+		if v.Reason == Mismatch && v.Seq != 0 {
+			return len(v.Missing) == len(all) && !slices.ContainsFunc(all, func(c Culprit) bool {
+				return !slices.ContainsFunc(v.Missing, func(other Culprit) bool { return other.Signature == c.Signature })
+			})
+		}
 		return slices.EqualFunc(v.Missing, all, func(a, b Culprit) bool { return a.Rank == b.Rank && a.Process.key() == b.Process.key() })
 	}
 	v.reported = old.reported
