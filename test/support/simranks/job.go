@@ -35,7 +35,7 @@ type verb uint8
 
 const (
 	compute verb = iota
-	launch // span of work for the stream; the host goes on at once
+	launch       // span of work for the stream; the host goes on at once
 	call
 	wait // for the stream
 	die  // state from then on, for span; then go on
