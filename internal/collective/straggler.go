@@ -3,6 +3,7 @@
 package collective
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"time"
@@ -152,6 +153,10 @@ func (a *Analyzer) stragglers(current map[verdictKey]*Verdict, now Time) (out []
 			found = append(found, v)
 		}
 	}
+	// The communicator that is reported stays the one, if the same process is the last in more of them later.
+	slices.SortStableFunc(found, func(v, w *Verdict) int {
+		return cmp.Compare(a.newness(v), a.newness(w))
+	})
 	byProcess := map[processKey]*Verdict{}
 	for _, v := range found {
 		p := v.Missing[0].Process.key()
@@ -166,6 +171,14 @@ func (a *Analyzer) stragglers(current map[verdictKey]*Verdict, now Time) (out []
 		out = append(out, v)
 	}
 	return out
+}
+
+// newness is 0 for verdicts that hold already, and 1 for others.
+func (a *Analyzer) newness(v *Verdict) int {
+	if a.open[v.key()] != nil {
+		return 0
+	}
+	return 1
 }
 
 // isBehind reports whether the process is also in a communicator in which another one is the last.
