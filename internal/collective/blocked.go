@@ -32,17 +32,3 @@ func (a *Analyzer) blocked(m *member) float64 {
 	}
 	return float64(most)
 }
-
-// blockedLess is by how much less a straggler is blocked than the ranks of its communicator are on average.
-const blockedLess = 0.04
-
-// isWaitedFor reports whether the others wait for a rank that is the last: it is blocked less than they are. One that is
-// blocked as much reads the loss at each step, and the others run ahead of it. Where hardly any waits, this cannot be determined.
-func (a *Analyzer) isWaitedFor(m *member) bool {
-	sum := 0.0
-	for _, other := range m.comm.members {
-		sum += a.blocked(other)
-	}
-	mean := sum / float64(len(m.comm.members))
-	return mean <= 0.05 || a.blocked(m)+blockedLess <= mean
-}

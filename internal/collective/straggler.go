@@ -226,7 +226,7 @@ func (a *Analyzer) straggler(c *communicator, now Time) *Verdict {
 		return nil
 	}
 	m := c.members[r.ranks[who]]
-	if m == nil || m.State.IsDead() || m.isSilent(now, a.cfg.Silent) || !a.isWaitedFor(m) {
+	if m == nil || m.State.IsDead() || m.isSilent(now, a.cfg.Silent) {
 		return nil
 	}
 	// Lateness: how much sooner the others would continue without this rank.
