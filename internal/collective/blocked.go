@@ -21,14 +21,15 @@ func (b *blocked) add(from, to Time, isWaiting bool) {
 	*b += blocked((share - float64(*b)) * min(1, float64(to-from)/float64(fading)))
 }
 
-// blocked returns the share of a rank's process on its GPU. A wait covers collectives of all communicators in the stream,
+// blocked returns the shares of processes on their GPUs. A wait covers collectives of all communicators in the stream,
 // but only those that are not known to be done.
-func (a *Analyzer) blocked(m *member) float64 {
-	most := m.blocked
-	for other := range a.members[m.Process.key()] {
-		if other.Device == m.Device {
-			most = max(most, other.blocked)
+func (a *Analyzer) blocked() map[unit]blocked {
+	most := map[unit]blocked{}
+	for _, c := range a.comms {
+		for _, m := range c.members {
+			key := unit{m.Process.key(), m.Device}
+			most[key] = max(most[key], m.blocked)
 		}
 	}
-	return float64(most)
+	return most
 }

@@ -70,7 +70,7 @@ func explain(items []*stuck, in map[unit][]int) []int {
 
 // linkBefore makes an item in which all have arrived wait for those that come before it in the streams; false: there are none.
 func linkBefore(g *graph, n int, s *stuck, known map[operationID]int, items map[operationID][]int) (isBehind bool) {
-	if len(s.missing) > 0 || s.inverted {
+	if !s.hasArrived() {
 		return false
 	}
 	for _, id := range s.blockers {
@@ -109,7 +109,7 @@ func incompleteIn(items []*stuck) map[streamKey]newest {
 // linkLater makes an item in which all have arrived wait for one in which ranks are missing, and that comes after it in a stream: the wait
 // covers both, so that the first may be done. False: there is none.
 func linkLater(g *graph, n int, s *stuck, known map[streamKey]int, incomplete map[streamKey]newest) (isCovered bool) {
-	if len(s.missing) > 0 || len(s.mismatch) > 0 || s.inverted {
+	if !s.hasArrived() {
 		return false
 	}
 	for _, m := range s.waiting {

@@ -34,7 +34,7 @@ func (a *Analyzer) heardOf(node string) Time {
 
 // lost returns the lost nodes of the ranks that are missing in an operation, where all others have arrived.
 func (a *Analyzer) lost(s *stuck, now Time) (out []tenantNode) {
-	if len(s.missing) > 0 || len(s.mismatch) > 0 || s.inverted {
+	if !s.hasArrived() {
 		return nil
 	}
 	for _, m := range s.comm.members {

@@ -72,9 +72,11 @@ func (a *Analyzer) Ranks(now Time) []Status {
 	a.streams = nil
 	out := make([]Status, 0, a.ranks)
 	several := map[processKey]bool{}
+	blocked := a.blocked()
 	for _, c := range a.sorted() {
 		for _, m := range c.sorted() {
 			s := a.status(m, now)
+			s.Blocked = float64(blocked[unit{m.Process.key(), m.Device}])
 			s.Several = a.unitOf(m, several).device != None
 			out = append(out, s)
 		}
@@ -86,7 +88,7 @@ func (a *Analyzer) Ranks(now Time) []Status {
 func (a *Analyzer) status(m *member, now Time) Status {
 	s := Status{Process: m.Process, Communicator: m.comm.Communicator, Rank: m.Rank, Device: m.Device, State: m.State, Wchan: m.Wchan,
 		Stack: m.Stack, UserLine: m.UserLine, StackIsLast: m.StackIsLast, Late: m.Late, At: m.At, Issued: m.Issued, IssuedAt: m.advanced, Done: m.Done, DoneAt: m.DoneAt, AllArrived: m.passed,
-		Waits: m.waits(now), Mark: m.mark, MarkAt: m.markAt, WaitShare: m.waitShare(), Blocked: a.blocked(m)}
+		Waits: m.waits(now), Mark: m.mark, MarkAt: m.markAt, WaitShare: m.waitShare()}
 	if p := m.comm.pace; p != nil && p.process == m.Process.key() {
 		s.Iteration, s.Period = p.iteration(), p.period
 	}

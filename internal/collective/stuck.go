@@ -30,6 +30,9 @@ type stuck struct {
 	blockers []operationID
 }
 
+// hasArrived reports whether all observed ranks have arrived, and none of them is at fault.
+func (s *stuck) hasArrived() bool { return len(s.missing) == 0 && len(s.mismatch) == 0 && !s.inverted }
+
 // fresh is the maximum age of evidence of waiting: two readings of the gadget's rows.
 const fresh = Time(5e9)
 
