@@ -28,6 +28,8 @@
 #define COMMUNICATORS_OWN (MAX_COMMUNICATORS / 8)
 #define OPERATIONS_OWN (MAX_OPERATION_ROWS / 4)
 #define NCCL_RING 16 /* newest operations of a communicator; a power of two */
+#define NCCL_DIGESTS 32 /* of a communicator; a power of two */
+#define NCCL_DIGEST_EVERY 16 /* collectives; the ring shows newer ones */
 
 enum nccl_operation_flag {
 	NCCL_GROUPED = 1, /* issued at the end of its group */
@@ -84,15 +86,26 @@ struct communicator {
 	__u64 completed_seq; /* newest operation known to be done */
 	__u64 completed_enter_ns, completed_boot_ns; /* its bounds */
 	__u64 completed_collectives, completed_collective_ns; /* of the collectives */
+	__u64 digest; /* of the collectives: nccl/digest.h */
+	__u64 digest_before; /* without the newest */
 	__u64 group; /* newest group with operations of it … */
 	__u32 group_by_op[16]; /* … how many of them there are, by enum nccl_op … */
-	__u64 group_peers; /* … and the newest peer of its sends and receives: peer_code() */
+	__u64 group_peers; /* … the newest peer of its sends and receives: peer_code() … */
+	__u64 group_digest; /* … and the digest before it */
 	__u64 failed;
 	__u32 children; /* number of splits and shrinks, for the children's identities */
 	__u32 state;	/* enum communicator_state */
 	__u32 error;	/* newest ncclResult_t of a failed call or ncclCommGetAsyncError */
 	__u32 late;	/* learned from a call after the one that created it */
 	struct nccl_operation ring[NCCL_RING];
+	/* The first collective that was not known to be done when a newer operation took its slot. */
+	struct nccl_operation oldest;
+	/*
+	 * The digest up to each of the newest collectives whose number is a multiple of
+	 * NCCL_DIGEST_EVERY, by number / NCCL_DIGEST_EVERY modulo NCCL_DIGESTS: its upper 48 bits,
+	 * and 16 of number / NCCL_DIGEST_EVERY. 0: none.
+	 */
+	__u64 digests[NCCL_DIGESTS];
 };
 
 /*
@@ -248,6 +261,12 @@ static __always_inline struct nccl_operation *ring_slot(struct communicator *c, 
 
 	asm volatile("%0 &= %1" : "+r"(index) : "i"(NCCL_RING - 1));
 	return &c->ring[index];
+}
+
+/* The operation of a slot of the ring, or the oldest: NCCL_RING. */
+static __always_inline struct nccl_operation *operation_at(struct communicator *c, __u64 slot)
+{
+	return slot == NCCL_RING ? &c->oldest : ring_slot(c, slot);
 }
 
 #endif

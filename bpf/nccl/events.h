@@ -81,8 +81,7 @@ struct operation_event {
 GADGET_TRACER_MAP(operation_ring, 4 * 1024 * 1024);
 GADGET_TRACER(operation_events, operation_ring, operation_event);
 
-/* Emits an event for the operation with that number, if the ring of its communicator
- * still has it. */
+/* Emits an event for the operation with that number, if its communicator still has it. */
 __noinline int operation_tell(__u64 process, __u64 handle, __u32 what, __u64 seq)
 {
 	struct communicator *c = communicator_find(process, handle);
@@ -93,6 +92,8 @@ __noinline int operation_tell(__u64 process, __u64 handle, __u32 what, __u64 seq
 	if (!c)
 		return 0;
 	o = ring_slot(c, seq);
+	if (o->seq != seq)
+		o = &c->oldest;
 	if (o->seq != seq)
 		return 0;
 	e = bpf_ringbuf_reserve(&operation_ring, sizeof(*e), 0);

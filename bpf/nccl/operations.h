@@ -5,6 +5,7 @@
 #include "call/arguments.h"
 #include "call/read.h"
 #include "nccl/create.h"
+#include "nccl/digest.h"
 #include "nccl/waits.h"
 
 /*
@@ -99,6 +100,7 @@ static __always_inline void group_note(struct nccl_group *g, struct communicator
 		return;
 	c->group = g->serial;
 	c->group_peers = 0;
+	c->group_digest = c->digest;
 	__builtin_memset(c->group_by_op, 0, sizeof(c->group_by_op));
 	barrier_var(n);
 	if (n < NCCL_GROUP_COMMUNICATORS) {
@@ -109,6 +111,26 @@ static __always_inline void group_note(struct nccl_group *g, struct communicator
 	}
 }
 
+/* The first collective that is not known to be done stays when a newer one takes its slot, at `now`. */
+static __always_inline void operation_kept(struct communicator *c, const struct nccl_operation *o,
+					   __u64 now)
+{
+	struct nccl_operation *oldest = &c->oldest;
+
+	if (o->op == NCCL_OP_SEND || o->op == NCCL_OP_RECV ||
+	    o->flags & (NCCL_DONE | NCCL_FAILED | NCCL_CAPTURED) ||
+	    o->match <= c->completed_collectives ||
+	    (oldest->seq && oldest->match > c->completed_collectives))
+		return;
+	oldest->seq = 0; /* readers skip it meanwhile */
+	barrier();
+	__builtin_memcpy(&oldest->match, &o->match, sizeof(*o) - sizeof(o->seq));
+	if (!oldest->return_boot_ns)
+		oldest->return_boot_ns = now; /* its call does not find it any more */
+	barrier();
+	oldest->seq = o->seq;
+}
+
 /*
  * A slot of the ring is used again. If its operation waits for the end of the same group, its
  * event is now: there may be more operations in a group than in the ring.
@@ -116,10 +138,13 @@ static __always_inline void group_note(struct nccl_group *g, struct communicator
 static __always_inline void operation_replaced(struct thread *t, __u64 handle,
 					       struct communicator *c, struct nccl_operation *o)
 {
-	if (!o->seq || !o->group || o->group != c->group || o->return_boot_ns)
+	if (!o->seq)
 		return;
-	o->return_boot_ns = t->call.enter_boot_ns;
-	operation_event(t->process, handle, NCCL_EVENT_ISSUED, o->seq);
+	if (o->group && o->group == c->group && !o->return_boot_ns) {
+		o->return_boot_ns = t->call.enter_boot_ns;
+		operation_event(t->process, handle, NCCL_EVENT_ISSUED, o->seq);
+	}
+	operation_kept(c, o, t->call.enter_boot_ns);
 }
 
 /* Entry of an operation. The stack pointer is set by the caller. */
@@ -164,7 +189,7 @@ static __noinline int operation_enter(struct thread *t, const struct nccl_argume
 	if (api->op == NCCL_OP_SEND || api->op == NCCL_OP_RECV)
 		o->match = peer_count(t->process, handle, c, o);
 	else
-		o->match = ++c->collectives;
+		o->match = collective_number(c, o);
 	o->seq = seq;
 	t->call.seq = seq;
 	return 0;
@@ -188,6 +213,7 @@ static __noinline int operation_refused(struct thread *t, struct communicator *c
 		c->group_by_op[o->op & 15]--;
 	if (o->op != NCCL_OP_SEND && o->op != NCCL_OP_RECV) {
 		c->collectives--;
+		c->digest = c->digest_before;
 		return 0;
 	}
 	p = peer_find(t->process, c, o);
@@ -270,6 +296,7 @@ static __noinline int group_cancel(struct communicator *c)
 		if (op != NCCL_OP_SEND && op != NCCL_OP_RECV)
 			c->collectives -= n;
 	}
+	c->digest = c->group_digest;
 	return 0;
 }
 
@@ -298,6 +325,8 @@ __noinline int group_ends(__u64 process, __u64 handle, __u64 serial, __u32 resul
 		else if (launched)
 			operation_event(process, handle, NCCL_EVENT_ISSUED, o->seq);
 	}
+	if (!launched && c->oldest.group == serial)
+		c->oldest.seq = 0;
 	if (c->group != serial)
 		return 0;
 	if (!launched)

@@ -51,6 +51,8 @@ struct communicator_row {
 	__u64 now_boot_ns; /* when the row was read */
 	/* The newest 16, struct nccl_operation each, by seq modulo 16. */
 	__u64 ring[NCCL_RING * sizeof(struct nccl_operation) / 8];
+	__u64 oldest[sizeof(struct nccl_operation) / 8]; /* seq 0: none */
+	__u64 digests[NCCL_DIGESTS]; /* as in struct communicator */
 };
 
 /* The fields before the ring; with it they would not fit the program's stack. */
@@ -138,6 +140,8 @@ int dump_communicators(struct bpf_iter__bpf_map_elem *ctx)
 	}
 	bpf_seq_write(ctx->meta->seq, &head, sizeof(head));
 	bpf_seq_write(ctx->meta->seq, c->ring, sizeof(c->ring));
+	bpf_seq_write(ctx->meta->seq, &c->oldest, sizeof(c->oldest));
+	bpf_seq_write(ctx->meta->seq, c->digests, sizeof(c->digests));
 	return 0;
 }
 

@@ -18,7 +18,7 @@
  * checks once and not in each iteration of the loop: otherwise Linux 6.1 exceeds its
  * million instructions.
  */
-__noinline int operation_done(__u64 process, __u64 handle, __u64 index, __u64 now)
+__noinline int operation_done(__u64 process, __u64 handle, __u64 slot, __u64 now)
 {
 	struct communicator *c = communicator_find(process, handle);
 	struct operation_key key = { .process = process };
@@ -29,7 +29,7 @@ __noinline int operation_done(__u64 process, __u64 handle, __u64 index, __u64 no
 
 	if (!c)
 		return 0;
-	o = ring_slot(c, index);
+	o = operation_at(c, slot);
 	o->done_boot_ns = now;
 	o->flags |= NCCL_DONE;
 	if (o->seq > c->completed_seq) {
@@ -68,13 +68,13 @@ __noinline int communicator_done(__u64 process, __u64 handle, __u64 stream, __u6
 
 	if (!c || c->completed_seq == c->seq)
 		return 0;
-	for (__u64 i = 0; i < NCCL_RING; i++) {
-		struct nccl_operation *o = ring_slot(c, i);
+	for (__u64 slot = 0; slot <= NCCL_RING; slot++) {
+		struct nccl_operation *o = operation_at(c, slot);
 
 		if (o->stream != stream || !o->seq || o->flags & (NCCL_DONE | NCCL_FAILED) ||
 		    !o->return_boot_ns || o->return_boot_ns > covered)
 			continue;
-		operation_done(process, handle, i, now);
+		operation_done(process, handle, slot, now);
 	}
 	return 0;
 }

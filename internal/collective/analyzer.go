@@ -36,7 +36,7 @@ type Config struct {
 	// Keep is how long ended and unobserved ranks are kept; default 10 min. Longer
 	// than Hang.
 	Keep time.Duration
-	// MaxRanks bounds memory: ranks over all communicators; default 98,304, 4.5 KB
+	// MaxRanks bounds memory: ranks over all communicators; default 98,304, 5 KB
 	// each at most, and eight times as many peers of sends and receives, 0.1 KB each. The last quarter of
 	// both is for tenants with less than a quarter.
 	MaxRanks int
@@ -190,7 +190,7 @@ func (a *Analyzer) Observe(o Observation) error {
 	} else if o.At < m.At || m.ended != 0 {
 		return nil // older than the current state
 	}
-	if len(o.Operations) > History {
+	if len(o.Operations) > History+1 {
 		o.Operations = o.Operations[len(o.Operations)-History:]
 	}
 	size := cmp.Or(c.Size, comm.Size, MaxSize)

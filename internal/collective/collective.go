@@ -193,8 +193,11 @@ type Observation struct {
 	// complete, at DoneAt. Sends and receives do not count here.
 	Issued, Done uint64
 	DoneAt       Time
-	// Operations are the newest ones, at most History, oldest first, of all kinds.
+	// Operations are the newest ones, at most History, oldest first, of all kinds. Before them there may be one more: the first
+	// collective that was not known to be done when newer operations took its place.
 	Operations []Operation
+	// Digests are of all its collectives, also of those that are no longer among Operations.
+	Digests Digests
 	// Peers is its progress with each peer. If it is missing, it is derived from Operations.
 	Peers []Progress
 	// Late: the communicator is older than the attach, so numbers begin there, and

@@ -315,6 +315,9 @@ func BenchmarkEvaluate(b *testing.B) {
 		for n := range 8 {
 			o := rank(n, 100, now, now)
 			o.Communicator = Communicator{Hash: uint64(c + 1), Size: 8}
+			for milestone := uint64(1); milestone <= o.Issued/Milestone; milestone++ {
+				o.Digests.Set(milestone, milestone<<32)
+			}
 			require.NoError(b, a.Observe(o))
 		}
 	}

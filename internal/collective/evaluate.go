@@ -33,7 +33,9 @@ func (v *Verdict) key() verdictKey {
 	k := verdictKey{comm: v.Communicator.Hash, kind: v.Kind, seq: v.Seq, peer: v.Peer, rank: None}
 	switch v.Reason {
 	case Mismatch:
-		k.class = differs
+		if k.class = differs; v.Seq != 0 {
+			return mismatchKey(v.Communicator.Hash)
+		}
 	case Straggler:
 		k.class, k.rank = late, v.Missing[0].Rank
 		k.kind, k.seq = 0, 0
@@ -51,6 +53,12 @@ func (v *Verdict) key() verdictKey {
 		k.kind = 0 // it may become known later
 	}
 	return k
+}
+
+// mismatchKey is that of the mismatch of a communicator, of which there is one: it stays the same when an earlier call is found
+// to differ.
+func mismatchKey(comm uint64) verdictKey {
+	return verdictKey{comm: comm, class: differs, seq: 1, peer: None, rank: None}
 }
 
 // Evaluate compares all ranks and returns the changes: new verdicts, verdicts whose
@@ -131,7 +139,7 @@ func (a *Analyzer) compare(current map[verdictKey]*Verdict, now Time) (events []
 // arrive one after the other, that is reported once they stop arriving. Of ranks that made the same call, a mismatch names any.
 func (v *Verdict) isNews(old *Verdict, now Time) {
 	same := func(all []Culprit) bool {
-		if v.Reason == Mismatch && v.Seq != 0 {
+		if v.Reason == Mismatch && v.Seq != 0 && v.First == 0 {
 			return len(v.Missing) == len(all) && !slices.ContainsFunc(all, func(c Culprit) bool {
 				return !slices.ContainsFunc(v.Missing, func(other Culprit) bool { return other.Signature == c.Signature })
 			})

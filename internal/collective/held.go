@@ -2,25 +2,36 @@
 
 package collective
 
+import (
+	"cmp"
+	"slices"
+)
+
 // hold keeps the oldest operations that are not known to be done when newer ones have taken their place in the observation, at
 // most History: ranks that do not wait for each operation issue more of them behind the one that hangs.
 func (m *member) hold(before []Operation) {
-	newest := m.Operations
+	first := max(len(m.Operations)-History, 0) // those before it are older than the newest
+	newest := m.Operations[first:]
 	if len(newest) < History || len(before) == 0 {
 		return // none was left out
 	}
-	var held []Operation
+	held := slices.Clone(m.Operations[:first])
 	for _, op := range before {
-		if op.DoneBy != 0 || op.Enter >= newest[0].Enter || !m.isHeld(&op, newest) {
-			continue
-		}
-		if held = append(held, op); len(held) == History {
+		if len(held) == History+first {
 			break
 		}
+		if op.DoneBy != 0 || op.Enter >= newest[0].Enter || !m.isHeld(&op, newest) || slices.ContainsFunc(held, op.isSame) {
+			continue
+		}
+		held = append(held, op)
 	}
-	if len(held) > 0 {
-		m.Operations = append(held, newest...)
-	}
+	slices.SortStableFunc(held, func(a, b Operation) int { return cmp.Compare(a.Enter, b.Enter) })
+	m.Operations = append(held, newest...)
+}
+
+// isSame reports whether it is the same operation of the rank.
+func (o *Operation) isSame(p Operation) bool {
+	return o.Seq == p.Seq && o.Kind.IsPeer() == p.Kind.IsPeer() && o.Enter == p.Enter
 }
 
 // isHeld reports whether an operation that is older than the newest ones is not known to be done, nor under way, and takes over

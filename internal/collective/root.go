@@ -173,6 +173,7 @@ func (a *Analyzer) verdict(g *group, now Time) *Verdict {
 	switch {
 	case len(s.mismatch) > 0:
 		v.Reason, blamed = Mismatch, s.mismatch
+		v.First, v.isMost = s.first, s.isMost
 	case g.cycle:
 		v.Reason, v.Seq = Mismatch, 0
 	case s.inverted:

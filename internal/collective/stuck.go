@@ -18,7 +18,11 @@ type stuck struct {
 	// all: all ranks have arrived. For a mismatch, members with their calls.
 	all      bool
 	mismatch []*member
-	late     bool
+	// first: of a mismatch that digests show, the first collective that may be the one; seq is the last. isMost: most ranks have
+	// issued the same, and mismatch has only the others.
+	first  uint64
+	isMost bool
+	late   bool
 	// inverted: of the ranks that have arrived, some have it first in their stream,
 	// and others an operation of another communicator. ahead is that operation, also
 	// if it is the same for all.
@@ -42,14 +46,23 @@ func (a *Analyzer) stuckIn(c *communicator, now Time) []*stuck {
 	if !anyAlive(members) {
 		return nil
 	}
-	out := mismatches(c, members)
-	if len(out) > 0 {
-		return out // operations after a mismatch are unreliable
+	// Operations after a mismatch are unreliable.
+	if s := mismatch(c, members); s != nil {
+		if earlier := c.diverged(members, s.since); earlier != nil && earlier.seq < s.seq {
+			s = earlier
+		}
+		return []*stuck{s}
 	}
-	if s := a.collectives(c, members, now); s != nil {
-		out = append(out, s)
+	s := a.collectives(c, members, now)
+	if s == nil {
+		return a.pairs(c, members, now)
 	}
-	return append(out, a.pairs(c, members, now)...)
+	if now-s.since >= Time(a.cfg.Hang)/2 || a.open[mismatchKey(c.Hash)] != nil {
+		if earlier := c.diverged(members, s.since); earlier != nil {
+			return []*stuck{earlier}
+		}
+	}
+	return append(a.pairs(c, members, now), s)
 }
 
 // observed returns the ranks of which there are recent observations.
@@ -246,9 +259,8 @@ func (a *Analyzer) idle(c *communicator, members []*member, now Time) *stuck {
 	return s
 }
 
-// mismatches finds numbers under which ranks issued different operations. Only the first
-// matters: later ones are its consequence.
-func mismatches(c *communicator, members []*member) []*stuck {
+// mismatch finds the first number under which ranks issued different operations: later ones are its consequence.
+func mismatch(c *communicator, members []*member) *stuck {
 	if c.late || len(members) < 2 {
 		return nil
 	}
@@ -299,5 +311,5 @@ func mismatches(c *communicator, members []*member) []*stuck {
 			found.mismatch = append(found.mismatch, m)
 		}
 	}
-	return []*stuck{found}
+	return found
 }

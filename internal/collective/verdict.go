@@ -68,10 +68,12 @@ type Verdict struct {
 	Kind Kind
 	Seq  uint64
 	Peer int
+	// First is not 0 where a Mismatch is in one of the collectives from First to Seq, which no rank shows any more.
+	First uint64
 	// Since is when the first of the waiting ranks began to wait, At when it was reported, Cleared when
 	// that ended.
 	Since, At, Cleared Time
-	// Missing are those at fault: for Mismatch, one rank for each different call.
+	// Missing are those at fault: for Mismatch, one rank for each different call, or, with First, those that differ from most.
 	Missing []Culprit
 	// Witness is the process of a rank that waits, or is slow, where none is at fault.
 	Witness Process
@@ -102,9 +104,10 @@ type Verdict struct {
 	// Late: ranks were compared by who waits, not by numbers (Observation.Late).
 	Late bool
 
-	root  Time // since when ranks wait for that operation itself
-	isAll bool // Inside: no rank has returned
-	alive Time // when a dead culprit was first seen running again
+	isMost bool // with First: most ranks are the same
+	root   Time // since when ranks wait for that operation itself
+	isAll  bool // Inside: no rank has returned
+	alive  Time // when a dead culprit was first seen running again
 	// reported are those at fault as they were last reported; differs is since when Missing has been what it is, and
 	// not these.
 	reported []Culprit
@@ -141,9 +144,12 @@ func (v *Verdict) String(now Time) string {
 			fmt.Fprintf(&b, " (waited %s by %s)", waited, ranks(v.Waiting, v.WaitingCount))
 		}
 	case Mismatch:
-		if v.Seq == 0 {
+		switch {
+		case v.First != 0:
+			b.WriteString(v.divergedText(waited))
+		case v.Seq == 0:
 			fmt.Fprintf(&b, "%s wait for each other in %s: operations of these communicators are issued in different orders", names(v.Missing), v.Communicator)
-		} else {
+		default:
 			fmt.Fprintf(&b, "ranks issue different operations as %s:", what)
 			for i, c := range v.Missing {
 				if i > 0 {

@@ -13,6 +13,9 @@ import (
 // Ring is the number of operations that are kept per communicator: NCCL_RING.
 const Ring = 16
 
+// Digests is the number of digests that are kept per communicator: NCCL_DIGESTS.
+const Digests = 32
+
 // Flags of an operation.
 const (
 	Grouped  = 1 << iota // issued at the end of its group
@@ -77,6 +80,8 @@ type communicator struct {
 	PendingCoveredNS, PendingNS     uint64
 	NowNS                           uint64
 	Ring                            [Ring]Operation
+	Oldest                          Operation
+	Digests                         [Digests]uint64
 }
 
 // Communicator is one rank of a communicator, from a row of `communicators`.
@@ -100,6 +105,8 @@ type Communicator struct {
 	ExitNS               uint64
 	Newest               Operation // Seq 0: none
 	Operations           []Operation
+	Oldest               Operation       // the first that was not done when a newer one took its slot; Seq 0: none
+	Digests              [Digests]uint64 // as collective.Digests
 	Op, Type, ReduceText string
 }
 
@@ -119,7 +126,7 @@ func DecodeCommunicator(b []byte) (Communicator, error) {
 		Late: w.Late != 0, InGroup: w.InGroup != 0, Error: w.Error, Failed: w.Failed,
 		Seq: w.Seq, Collectives: w.Collectives, DoneSeq: w.DoneSeq, DoneCollectives: w.DoneCollectives,
 		PendingCoveredNS: w.PendingCoveredNS, PendingNS: w.PendingNS, NowNS: w.NowNS, ExitNS: w.ExitNS,
-		Op: text(w.Op[:]), Type: text(w.Type[:]), ReduceText: text(w.Reduction[:]),
+		Op: text(w.Op[:]), Type: text(w.Type[:]), ReduceText: text(w.Reduction[:]), Oldest: w.Oldest, Digests: w.Digests,
 	}
 	// Oldest first; entries that were overwritten meanwhile are skipped.
 	for age := min(w.Seq, Ring); age > 0; age-- {

@@ -76,6 +76,7 @@ var hangFieldList = []field{
 	{name: "size", width: "5", description: "Ranks in the communicator", kind: api.Kind_Int32, hidden: true},
 	{name: "operation", width: "14", description: "The operation that is missing, or that no rank has completed", kind: api.Kind_String, hidden: true},
 	{name: "seq", width: "9", description: "Its number", kind: api.Kind_Uint64, hidden: true},
+	{name: "first_seq", width: "9", description: "Where only a range is known in which ranks differ (mismatch), the first number of it, and seq is the last; else 0", kind: api.Kind_Uint64, hidden: true},
 	{name: "rank", width: "5", description: "The first rank at fault, -1: none", kind: api.Kind_Int32, hidden: true},
 	{name: "ranks", width: "12", description: "All ranks at fault", kind: api.Kind_String, hidden: true},
 	{name: "waiting", width: "12", description: "Ranks that wait", kind: api.Kind_String, hidden: true},
@@ -348,7 +349,7 @@ func hang(v *collective.Verdict, now collective.Time, mntns func(uint64) uint64)
 		behind = append(behind, c.ID())
 	}
 	out := values{"event": event(v), "reason": string(v.Reason), "waited": spell(waited), "waited_ns": uint64(waited), "text": v.String(now),
-		"communicator": v.Communicator.ID(), "name": v.Communicator.Name, "size": int32(v.Communicator.Size), "operation": operation, "seq": v.Seq,
+		"communicator": v.Communicator.ID(), "name": v.Communicator.Name, "size": int32(v.Communicator.Size), "operation": operation, "seq": v.Seq, "first_seq": v.First,
 		"rank": int32(-1), "waiting": numbers(v.Waiting), "unseen": numbers(v.Unseen), "behind": strings.Join(behind, " "), "since_boot_ns": uint64(v.Since)}
 	for n, c := range v.Missing {
 		at = append(at, strconv.Itoa(c.Rank))

@@ -33,15 +33,15 @@ type row struct {
 
 // reader binds the fields of the data source communicators.
 type reader struct {
-	process, handle, identity, mntns, exit           datasource.FieldAccessor
-	pid, tid, late                                   datasource.FieldAccessor
-	rank, size, device                               datasource.FieldAccessor
-	name, comm, state                                datasource.FieldAccessor
-	collectives, completed, completedAt              datasource.FieldAccessor
-	stream, pendingCovered, pendingAt, now, newestID datasource.FieldAccessor
-	ring                                             datasource.FieldAccessor
-	namespace, pod, container                        datasource.FieldAccessor // nil where nothing names them
-	parent, created, key, parentRank                 datasource.FieldAccessor // nil in older gadgets
+	process, handle, identity, mntns, exit            datasource.FieldAccessor
+	pid, tid, late                                    datasource.FieldAccessor
+	rank, size, device                                datasource.FieldAccessor
+	name, comm, state                                 datasource.FieldAccessor
+	collectives, completed, completedAt               datasource.FieldAccessor
+	stream, pendingCovered, pendingAt, now, newestID  datasource.FieldAccessor
+	ring                                              datasource.FieldAccessor
+	namespace, pod, container                         datasource.FieldAccessor // nil where nothing names them
+	parent, created, key, parentRank, oldest, digests datasource.FieldAccessor // nil in older gadgets
 }
 
 func bind(ds datasource.DataSource) (*reader, error) {
@@ -63,6 +63,7 @@ func bind(ds datasource.DataSource) (*reader, error) {
 		r.container = ds.GetField("runtime.containerName")
 	}
 	r.parent, r.created, r.key, r.parentRank = ds.GetField("parent"), ds.GetField("created_boot_ns"), ds.GetField("key"), ds.GetField("parent_rank")
+	r.oldest, r.digests = ds.GetField("oldest"), ds.GetField("digests")
 	return r, nil
 }
 
@@ -133,6 +134,15 @@ func (r *reader) read(d datasource.Data) (out row, ok bool, err error) {
 		return out, false, err
 	}
 	out.Operations = operationsOf(r.ring.Get(d), stream, covered, pending)
+	if r.oldest != nil {
+		all := operationsOf(r.oldest.Get(d), stream, covered, pending)
+		if len(all) > 0 && isOldest(&all[0], &out.Observation) {
+			out.Operations = slices.Insert(out.Operations, 0, all[0])
+		}
+	}
+	if r.digests != nil {
+		out.Digests = digestsOf(r.digests.Get(d))
+	}
 	if out.Done > out.Issued {
 		out.Done = out.Issued // an operation took its number back
 	}
@@ -170,6 +180,22 @@ func operationsOf(ring []byte, stream, covered, pending uint64) []collective.Ope
 	}
 	// The ring is by number modulo its size; they were entered one after the other.
 	slices.SortStableFunc(out, func(a, b collective.Operation) int { return cmp.Compare(a.Enter, b.Enter) })
+	return out
+}
+
+// isOldest reports whether what the gadget keeps beside the ring is a collective that was issued and is not known to be done.
+func isOldest(op *collective.Operation, o *collective.Observation) bool {
+	return !op.Kind.IsPeer() && op.DoneBy == 0 && op.Seq > o.Done && op.Seq <= o.Issued
+}
+
+// digestsOf the bytes of digests; of fewer, those that there are.
+func digestsOf(b []byte) (out collective.Digests) {
+	for n := range out {
+		if len(b) < 8 {
+			break
+		}
+		out[n], b = binary.NativeEndian.Uint64(b), b[8:]
+	}
 	return out
 }
 

@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"os"
 	"os/exec"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -19,7 +20,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gpu-gadgets/gpu-gadgets/examples/simcuda/journal"
+	"github.com/gpu-gadgets/gpu-gadgets/internal/collective"
 	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/nccl"
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/simranks"
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/simulated"
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/subject"
 )
@@ -223,6 +226,7 @@ func exact(t *testing.T, size int, o options) {
 	}
 	notTooEarly(t, events)
 
+	milestones := 0
 	identities, ranksOf := map[uint64]uint64{}, map[uint64]map[int32]bool{}
 	for _, c := range tr.communicators() {
 		w := who{c.PID, c.Handle}
@@ -233,6 +237,8 @@ func exact(t *testing.T, size int, o options) {
 			continue
 		}
 		require.Equal(t, c.Seq, want[w][len(want[w])-1].seq)
+		milestones += digestsAreRight(t, c, want[w])
+		require.True(t, c.Oldest.Match <= c.DoneCollectives, "all was waited for, but not %+v", c.Oldest)
 		if known, ok := identities[newest[w]]; ok {
 			require.Equal(t, known, c.Identity, "ranks of one communicator")
 		}
@@ -248,6 +254,7 @@ func exact(t *testing.T, size int, o options) {
 		}
 		require.Contains(t, []string{"", "gradients"}[:2], c.Name)
 	}
+	require.Greater(t, milestones, size)
 	different := map[uint64]bool{}
 	for _, identity := range identities {
 		require.False(t, different[identity], "two communicators of one identity")
@@ -264,6 +271,31 @@ func exact(t *testing.T, size int, o options) {
 	for _, c := range tr.communicators() {
 		require.NotZero(t, c.ExitNS)
 	}
+}
+
+// digestsAreRight compares the digests of the newest communicator of a handle with those of its calls. It returns how many.
+func digestsAreRight(t *testing.T, c nccl.Communicator, calls []called) int {
+	t.Helper()
+	var want collective.Digests
+	digest, milestones := uint64(0), 0
+	for _, call := range calls {
+		if call.seq == 1 {
+			digest, want, milestones = 0, collective.Digests{}, 0
+		}
+		o := collective.Operation{Kind: collective.ParseKind(call.op), Count: call.count, DType: collective.DType(slices.Index(types, call.typ)), Peer: int(call.peer)}
+		if o.Kind.IsPeer() {
+			continue
+		}
+		if call.reduction != "" {
+			o.Reduction = int32(slices.Index(reductions, call.reduction))
+		}
+		if digest = simranks.Digest(digest, o); call.match%collective.Milestone == 0 {
+			want.Set(call.match/collective.Milestone, digest)
+			milestones++
+		}
+	}
+	require.Equal(t, want, collective.Digests(c.Digests))
+	return milestones
 }
 
 // notTooEarly checks that no collective was reported as done before all ranks had entered it.

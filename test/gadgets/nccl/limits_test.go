@@ -65,5 +65,5 @@ func TestThousandsOfCommunicators(t *testing.T) {
 		identities[c.Identity] = true
 	}
 	require.Len(t, identities, communicators)
-	require.LessOrEqual(t, tr.Maps["communicators_by_handle"].ValueSize(), uint32(2048-64))
+	require.LessOrEqual(t, tr.Maps["communicators_by_handle"].ValueSize(), uint32(4096-64))
 }

@@ -50,6 +50,8 @@ type hang struct {
 	WaitedNS  int64   `json:"waited_ns"`
 	SinceNS   int64   `json:"since_boot_ns"`
 	RAS       string  `json:"ras"`
+	Seq       uint64  `json:"seq"`
+	FirstSeq  uint64  `json:"first_seq"`
 	Proc      process `json:"proc"`
 	read      int64   // boot clock
 }

@@ -64,8 +64,9 @@ class Rank:
         self.nccl.broadcast(self.buffer, self.buffer, 64, 0, self.world, self.stream)
         if self.args.inside and self.rank == 1 and self.step == 40:
             self.never_return()
-        for _ in range(3):
-            self.nccl.all_reduce(self.buffer, self.buffer, 1 << 16, self.world, self.stream)
+        for bucket in range(self.args.buckets):
+            is_odd = self.args.differ and self.rank == 1 and self.step == 40 and bucket == 1
+            self.nccl.all_reduce(self.buffer, self.buffer, (1 << 16) + is_odd, self.world, self.stream)
         self.synchronize()
 
     def never_return(self):
@@ -136,6 +137,8 @@ def main():
     parser.add_argument("--stall", action="store_true", help="rank 1 waits for its 40th batch for ever (relay)")
     parser.add_argument("--absent", action="store_true", help="rank 1 does not join")
     parser.add_argument("--inside", action="store_true", help="rank 1 enters a collective in its 40th step and never returns (training)")
+    parser.add_argument("--differ", action="store_true", help="rank 1 reduces one element more, in the second bucket of its 41st step (training)")
+    parser.add_argument("--buckets", type=int, default=3, help="all-reduces of a step (training)")
     parser.add_argument("--checkpoint", type=int, default=0, help="every so many steps, each rank for itself, up to 2 s")
     parser.add_argument("--libcuda", default="libcuda.so.1")
     parser.add_argument("--libnccl", default="libnccl.so.2")

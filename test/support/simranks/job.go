@@ -89,6 +89,8 @@ type process struct {
 	states  []interval
 	ended   bool // it no longer issues anything
 	counts  map[countKey]uint64
+	digests map[*Group]*digests
+	kept    map[*Group][]kept // computed on first use
 	// launched and work are those of the next operation.
 	launched collective.Time
 	work     time.Duration
@@ -124,7 +126,7 @@ const begin = collective.Time(time.Hour) // so that zero is never a time
 func newJob(random *rand.Rand, size int) *Job {
 	j := &Job{entered: map[opKey]map[int]*record{}, random: random}
 	for n := range size {
-		j.processes = append(j.processes, &process{number: n, host: begin, counts: map[countKey]uint64{}})
+		j.processes = append(j.processes, &process{number: n, host: begin, counts: map[countKey]uint64{}, digests: map[*Group]*digests{}, kept: map[*Group][]kept{}})
 	}
 	return j
 }
@@ -222,6 +224,12 @@ func (j *Job) issue(p *process, a action) {
 	o.Line = fmt.Sprintf("train.py:%d step", 40+int(o.Kind))
 	p.records = append(p.records, record{Operation: o, group: a.group, stuck: a.stuck, launched: p.launched, work: p.work})
 	p.work = 0
+	if !o.Kind.IsPeer() {
+		if p.digests[a.group] == nil {
+			p.digests[a.group] = &digests{}
+		}
+		p.digests[a.group].add(o)
+	}
 	id.seq = o.Seq
 	if j.entered[id] == nil {
 		j.entered[id] = map[int]*record{}

@@ -89,22 +89,8 @@ func (j *Job) Observe(n int, at, late collective.Time) (out []collective.Observa
 			if r.group != g || r.Enter < late {
 				continue
 			}
-			op := r.Operation
+			op := r.seen(at, isWaiting && i < covered, queried)
 			op.Seq -= skipped[countOf(r)]
-			if op.Return > at {
-				op.Return = 0
-			}
-			if op.DoneBy > at {
-				op.DoneBy = 0
-			}
-			if isWaiting && i < covered && op.DoneBy == 0 {
-				op.PendingAt = at
-			}
-			if answered := (r.done + queries - 1) / queries * queries; r.done != 0 && answered <= queried && (op.DoneBy == 0 || answered < op.DoneBy) {
-				op.DoneBy, op.PendingAt = answered, 0
-			} else if op.DoneBy == 0 && op.Return != 0 && op.Return <= queried {
-				op.PendingAt = max(op.PendingAt, queried)
-			}
 			if !op.Kind.IsPeer() {
 				o.Issued = max(o.Issued, op.Seq)
 				if op.DoneBy != 0 && op.Seq > o.Done {
@@ -117,14 +103,92 @@ func (j *Job) Observe(n int, at, late collective.Time) (out []collective.Observa
 				break
 			}
 		}
+		if i := j.oldest(p, g, late, at); i >= 0 {
+			op := p.records[i].seen(at, isWaiting && i < covered, queried)
+			op.Seq -= skipped[countOf(&p.records[i])]
+			o.Operations = append(o.Operations, op)
+		}
 		slices.Reverse(o.Operations)
 		if len(o.Operations) == 0 && late != 0 {
 			continue // nothing was seen of it
+		}
+		if d := p.digests[g]; d != nil && late == 0 {
+			o.Digests = d.at(at)
 		}
 		o.Stack = p.stack(at, isWaiting)
 		out = append(out, o)
 	}
 	return out
+}
+
+// seen is the operation as the gadget has it at a time. isCovered: a wait covers it; queried: when the watchdog queried it.
+func (r *record) seen(at collective.Time, isCovered bool, queried collective.Time) collective.Operation {
+	op := r.Operation
+	if op.Return > at {
+		op.Return = 0
+	}
+	if op.DoneBy > at {
+		op.DoneBy = 0
+	}
+	if isCovered && op.DoneBy == 0 {
+		op.PendingAt = at
+	}
+	if answered := r.answered(); r.done != 0 && answered <= queried && (op.DoneBy == 0 || answered < op.DoneBy) {
+		op.DoneBy, op.PendingAt = answered, 0
+	} else if op.DoneBy == 0 && op.Return != 0 && op.Return <= queried {
+		op.PendingAt = max(op.PendingAt, queried)
+	}
+	return op
+}
+
+// answered is when a watchdog knows that it is done.
+func (r *record) answered() collective.Time { return (r.done + queries - 1) / queries * queries }
+
+// isDone reports whether an operation of the process was known to be done at a time.
+func (j *Job) isDone(p *process, i int, at collective.Time) bool {
+	r := &p.records[i]
+	return r.DoneBy != 0 && r.DoneBy <= at || j.hasWatchdog && r.done != 0 && r.answered() <= j.queried(p, at)
+}
+
+// kept is the collective of a communicator that the gadget keeps beside the newest operations, from a time on.
+type kept struct {
+	since  collective.Time
+	record int
+}
+
+// allKept are those of a finished run: each is the first that was not known to be done when a newer one took its place.
+func (j *Job) allKept(p *process, g *Group) (all []kept) {
+	var ring []int
+	for i := range p.records {
+		r := &p.records[i]
+		if r.group != g {
+			continue
+		}
+		if ring = append(ring, i); len(ring) <= collective.History {
+			continue
+		}
+		replaced := ring[0]
+		ring = ring[1:]
+		isFree := len(all) == 0 || j.isDone(p, all[len(all)-1].record, r.Enter)
+		if isFree && !p.records[replaced].Kind.IsPeer() && !j.isDone(p, replaced, r.Enter) {
+			all = append(all, kept{r.Enter, replaced})
+		}
+	}
+	return all
+}
+
+// oldest is the record that is kept at a time; -1: none.
+func (j *Job) oldest(p *process, g *Group, late, now collective.Time) int {
+	all, ok := p.kept[g]
+	if !ok {
+		all = j.allKept(p, g)
+		p.kept[g] = all
+	}
+	n := sort.Search(len(all), func(i int) bool { return all[i].since > now })
+	if n == 0 || p.records[all[n-1].record].Enter < late || j.isDone(p, all[n-1].record, now) {
+		return -1
+	}
+	return all[n-1].record
 }
 
 func countOf(r *record) countKey {

@@ -32,7 +32,10 @@ type Scenario struct {
 	Late []collective.Time
 	// LostNode is not observed from Fault on, and its processes do nothing; -1: none.
 	LostNode int
-	Job      *Job
+	// Culprit is the process that goes wrong, and wrong the number of the first collective in which a mismatch is.
+	Culprit int
+	wrong   uint64
+	Job     *Job
 }
 
 // Length of a scenario, of which the fault has more than half.
@@ -106,42 +109,6 @@ func Slower(seed, size int, length time.Duration) *Scenario {
 	return s
 }
 
-// NodeLost is a job on several nodes, of which one vanishes at Fault, as one that is preempted does.
-func NodeLost(seed int) *Scenario { return nodeLost(seed, 0) }
-
-// SplitNodeLost is the same with groups of so many processes, and as many communicators that have ranks on all nodes.
-func SplitNodeLost(seed, tensor int) *Scenario { return nodeLost(seed, tensor) }
-
-func nodeLost(seed, tensor int) *Scenario {
-	random := rand.New(rand.NewPCG(uint64(seed), 10))
-	size := perNode + 1 + random.IntN(3*perNode)
-	if tensor > 0 {
-		size = (size + perNode - 1) / perNode * perNode
-	}
-	s := &Scenario{Seed: seed, Name: "node lost", Size: size, Begin: begin, End: begin + collective.Time(4*time.Minute),
-		Fault: begin + collective.Time(20*time.Second) + collective.Time(random.Int64N(int64(15*time.Second)))}
-	s.LostNode = random.IntN((s.Size + perNode - 1) / perNode)
-	s.Job = newJob(random, s.Size)
-	s.Job.hasWatchdog = seed%2 == 1
-	b := &builder{s: s, job: s.Job, random: random, step: time.Duration(150+random.IntN(350)) * time.Millisecond}
-	b.world = b.job.group("world", b.all()...)
-	b.reads = seed%3 == 0
-	b.pipeline = seed%4 >= 2 && tensor == 0
-	if s.Layout = "data parallel"; b.pipeline {
-		s.Layout = "pipeline"
-	}
-	s.Truth = Truth{Reason: collective.Elsewhere, Hash: b.world.Hash}
-	if tensor > 0 {
-		b.split(tensor)
-		s.Truth.Hash = 0 // that of any
-	}
-	truth := s.Truth
-	b.inject()
-	s.Truth = truth
-	s.Job.run(s.End)
-	return s
-}
-
 // isLost reports whether a process is on the node that is lost at the time.
 func (s *Scenario) isLost(n int, at collective.Time) bool {
 	return n/perNode == s.LostNode && at >= s.Fault
@@ -163,6 +130,8 @@ type builder struct {
 	// reads: one process reads the loss at each step, and the others at each second to tenth. Steps are limited by the GPU, so
 	// these issue more than is done.
 	reads bool
+	// buckets is the number of collectives in which gradients are reduced.
+	buckets int
 	// slower is how much longer all ranks compute from the fault on.
 	slower float64
 }
@@ -197,7 +166,7 @@ func (b *builder) layout() {
 			b.tensor[n] = other
 		}
 		b.s.Layout = "two communicators of all"
-	case b.s.Name == "unmatched" || layout == 2 && b.s.Name != "mismatch":
+	case b.s.Name == "unmatched" || layout == 2 && b.s.Name != "mismatch" && b.s.Name != "one more":
 		b.pipeline = true
 		b.s.Layout = "pipeline"
 	case layout == 1 && split > 0:
@@ -233,6 +202,7 @@ func (b *builder) split(size int) {
 func (b *builder) inject() {
 	s := b.s
 	b.culprit = b.random.IntN(s.Size)
+	s.Culprit = b.culprit
 	if s.Name == "straggler" {
 		b.straggle = max(60*time.Millisecond, b.step*2/5)
 	}
@@ -251,7 +221,7 @@ func (b *builder) inject() {
 			b.pipeline = false // the stages of a pipeline run one after the other
 			s.Layout = "data parallel"
 		}
-	case "mismatch":
+	case "mismatch", "one more":
 		truth = Truth{Reason: collective.Mismatch, Hash: b.groupOf(b.culprit).Hash}
 	case "slow":
 		g := b.groupOf(b.culprit)
@@ -271,7 +241,9 @@ func (b *builder) inject() {
 				return []action{{verb: compute, span: Forever}}
 			}
 			isFault := !done && p.host >= s.Fault && p.number == b.culprit
-			done = done || isFault
+			if isFault {
+				done, s.wrong = true, p.counts[countKey{b.groupOf(p.number), 0, 0}]+1
+			}
 			return b.actions(p, n, isFault)
 		}
 	}
@@ -332,7 +304,7 @@ func (b *builder) actions(p *process, n int, isFault bool) (out []action) {
 		do(b.world, collective.AllReduce, 1<<20, collective.None)
 		do(b.tensor[p.number], collective.AllReduce, 1<<18, collective.None)
 	case b.tensor[p.number] != nil:
-		for range 2 {
+		for range max(2, b.buckets) {
 			do(b.tensor[p.number], collective.AllReduce, 1<<18, collective.None)
 			think(b.jitter(3 * time.Millisecond))
 		}
@@ -343,7 +315,7 @@ func (b *builder) actions(p *process, n int, isFault bool) (out []action) {
 	default:
 		do(b.world, collective.Broadcast, 64, 0)
 		think(b.jitter(5 * time.Millisecond))
-		for i := range 4 {
+		for i := range max(4, b.buckets) {
 			do(b.world, collective.AllReduce, 1<<20+uint64(i), collective.None)
 		}
 	}
@@ -391,6 +363,10 @@ func (b *builder) faulty(out []action, first int) []action {
 		default:
 			op.Kind, op.Peer = collective.Reduce, 0
 		}
+	case "one more":
+		again := out[calls[0]]
+		again.op.Kind, again.op.Peer = collective.AllGather, collective.None
+		insert(calls[0], again)
 	case "slow":
 		out[calls[0]].stuck = true
 	case "order":

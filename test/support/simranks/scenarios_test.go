@@ -54,6 +54,42 @@ func TestVerdictIsRight(t *testing.T) {
 	}
 }
 
+// TestAMismatchIsFoundAfterManyCalls: dozens of collectives are issued after the one in which a rank differs.
+func TestAMismatchIsFoundAfterManyCalls(t *testing.T) {
+	far := 0
+	for seed := range 30 {
+		s := FarMismatch(seed)
+		seen, err := Watch(s, collective.Config{})
+		require.NoError(t, err)
+		require.Len(t, seen.Last, 1, "seed %d, %d ranks, %s, %s: %s", seed, s.Size, s.Name, s.Layout, texts(seen))
+		for i := range seen.Events {
+			v := &seen.Events[i]
+			text := v.String(seen.End)
+			require.Equal(t, s.Want(), s.Answer(v), "seed %d, %d ranks, %s, %s: %s", seed, s.Size, s.Name, s.Layout, text)
+			require.Zero(t, v.Cleared, "seed %d, %s: %s", seed, s.Name, text)
+			if v.First == 0 {
+				continue
+			}
+			far++
+			t.Logf("seed %d, %s, after %v: %s", seed, s.Name, time.Duration(v.At-s.Fault).Round(time.Second), text)
+			require.LessOrEqual(t, v.Seq-v.First, uint64(collective.Milestone))
+			if v.Communicator.Size > 2 {
+				require.Len(t, v.Missing, 1, text)
+				require.Equal(t, s.Job.Process(s.Culprit), v.Missing[0].Process, text)
+			}
+			require.True(t, v.First <= s.wrong && s.wrong <= v.Seq, "%d: %s", s.wrong, text)
+		}
+	}
+	require.Greater(t, far, 5, "only the newest calls show most of these mismatches")
+}
+
+func texts(s *Seen) (out []string) {
+	for i := range s.Last {
+		out = append(out, s.Last[i].String(s.End))
+	}
+	return out
+}
+
 // TestALostNodeIsNotBlamedOnOthers: of one node nothing is heard any more, where all are judged together.
 func TestALostNodeIsNotBlamedOnOthers(t *testing.T) {
 	for seed := range 20 {

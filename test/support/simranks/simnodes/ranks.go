@@ -13,8 +13,12 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/nccl"
 )
 
-// ringBytes is the size of the operations in a row of communicators.
-var ringBytes = nccl.Ring * binary.Size(nccl.Operation{})
+// Sizes in a row of communicators: of an operation, the newest ones, and the digests.
+var (
+	operationBytes = binary.Size(nccl.Operation{})
+	ringBytes      = nccl.Ring * operationBytes
+	digestBytes    = nccl.Digests * 8
+)
 
 // newCommunicators has the fields that those who judge ranks read. Its rows are as large as the
 // gadget's.
@@ -23,7 +27,8 @@ func newCommunicators(register func(datasource.Type, string) (datasource.DataSou
 		"stream", "pending_covered_ns", "pending_boot_ns", "now_boot_ns", "exit_boot_ns", "stack_id")
 	fixed = append(fixed, u32("proc.pid", "tid", "late")...)
 	fixed = append(fixed, i32("rank", "size", "device")...)
-	fixed = append(fixed, chars("proc.comm", 16), chars("name", 32), chars("state", 16), field{name: "ring", kind: api.Kind_Bytes, size: ringBytes})
+	fixed = append(fixed, chars("proc.comm", 16), chars("name", 32), chars("state", 16), field{name: "ring", kind: api.Kind_Bytes, size: ringBytes},
+		field{name: "oldest", kind: api.Kind_Bytes, size: operationBytes}, field{name: "digests", kind: api.Kind_Bytes, size: digestBytes})
 	return newTable(register, "communicators", nccl.CommunicatorBytes, fixed, "stack", "k8s.node", "k8s.namespace", "k8s.podName", "k8s.containerName")
 }
 
@@ -83,6 +88,7 @@ func (n *node) communicator(s *slot, c communicator, t time.Duration) *api.DataE
 		r.u64("exit_boot_ns", n.boot(j.FaultAt))
 	}
 	n.ring(r.b[r.at("ring"):][:ringBytes], s, c, p)
+	writeDigests(r.b[r.at("digests"):][:digestBytes], s, c, p)
 	r.text("stack", callStack)
 	n.lie(r)
 	n.container(r, s)
@@ -107,6 +113,22 @@ func (n *node) ring(b []byte, s *slot, c communicator, p progress) {
 			o = binary.NativeEndian.AppendUint32(o, v)
 		}
 		_ = append(o, uint8(collective.AllReduce), uint8(collective.Bfloat16), flags)
+	}
+}
+
+// writeDigests writes those of the newest milestones. They are the same for all ranks but that of a mismatch, from there on.
+func writeDigests(b []byte, s *slot, c communicator, p progress) {
+	j, digests := s.job, collective.Digests{}
+	newest := p.issued / collective.Milestone
+	for m := newest; m > 0 && m+nccl.Digests > newest; m-- {
+		called := uint64(0)
+		if j.Reason == collective.Mismatch && s.rank == j.Culprit && c.isTensor == j.hasTensor && int64((m*collective.Milestone-1)/perStep) >= j.faultStep {
+			called = 1
+		}
+		digests.Set(m, mix(c.identity, m, called))
+	}
+	for n, word := range digests {
+		binary.NativeEndian.PutUint64(b[8*n:], word)
 	}
 }
 
