@@ -38,6 +38,7 @@ var (
 	lateInstrument      = &Instrument{Name: "nccl.rank.late", Prometheus: "nccl_rank_late", Description: "1: the communicator is older than the observation, so its numbers cannot be compared"}
 	markInstrument      = &Instrument{Name: "nccl.rank.milestone", Prometheus: "nccl_rank_milestone", Description: "Newest collective of the rank whose number is a multiple of 16"}
 	markAtInstrument    = &Instrument{Name: "nccl.rank.milestone_time", Prometheus: "nccl_rank_milestone_time_seconds", Unit: "s", Description: "When the rank issued it (Unix time)"}
+	digestInstrument    = &Instrument{Name: "nccl.rank.milestone_digest", Prometheus: "nccl_rank_milestone_digest", Description: "Hash of all collectives of the rank up to that one: the same for all ranks that have issued the same ones"}
 	signatureInstrument = &Instrument{Name: "nccl.rank.pending_signature", Prometheus: "nccl_rank_pending_signature", Description: "Hash of kind, count, type, reduction and root of a collective (seq) that was issued at least 5 s ago and is not known to be complete on all ranks"}
 	shareInstrument     = &Instrument{Name: "nccl.rank.wait", Prometheus: "nccl_rank_wait_ratio", Unit: "1", Description: "Share of the last half to whole minute in which the rank was in a collective before the others arrived, at most; for communicators whose ranks are all visible"}
 	iterationInstrument = &Instrument{Name: "nccl.iteration", Prometheus: "nccl_iteration_seconds", Unit: "s", Description: "How long an iteration takes: the shortest sequence of collectives that repeats, of one rank of the communicator"}
@@ -49,13 +50,13 @@ var (
 // Instruments are all that Metrics uses.
 func Instruments() []*Instrument {
 	return []*Instrument{sizeInstrument, issuedInstrument, doneInstrument, passedInstrument, issuedAtInstrument, doneAtInstrument, waitsInstrument, blockedInstrument, iterationInstrument,
-		firstInstrument, deadInstrument, lateInstrument, markInstrument, markAtInstrument, signatureInstrument, shareInstrument,
+		firstInstrument, deadInstrument, lateInstrument, markInstrument, markAtInstrument, digestInstrument, signatureInstrument, shareInstrument,
 		peerInstrument, peerDoneInstrument, peerWaitsInstrument}
 }
 
 // Metrics of a rank. toWall is added to its times to get Unix time.
 func (s *Status) Metrics(toWall time.Duration) []Metric {
-	out := make([]Metric, 0, 14+3*len(s.Peers)+len(s.Pending))
+	out := make([]Metric, 0, 15+3*len(s.Peers)+len(s.Pending))
 	labels := [][2]string{{"communicator", s.Communicator.ID()}, {"communicator_name", s.Communicator.Name}, {"rank", strconv.Itoa(s.Rank)}}
 	if s.Several {
 		labels = append(labels, [2]string{"device", strconv.Itoa(s.Device)})
@@ -96,6 +97,9 @@ func (s *Status) Metrics(toWall time.Duration) []Metric {
 		add(markAtInstrument, at(s.MarkAt))
 	}
 	if !s.Late {
+		if s.MarkDigest != 0 {
+			add(digestInstrument, float64(s.MarkDigest))
+		}
 		for _, op := range s.Pending {
 			add(signatureInstrument, float64(op.Signature().Number()), [2]string{"seq", strconv.FormatUint(op.Seq, 10)})
 		}

@@ -38,6 +38,8 @@ type Status struct {
 	// Mark is the newest collective whose number is a multiple of Milestone.
 	Mark   uint64
 	MarkAt Time
+	// MarkDigest is the digest of all collectives up to Mark, of 48 bits; 0: not known.
+	MarkDigest uint64
 	// Pending are collectives that were issued at least old ago and are not done, or are done here and perhaps nowhere
 	// else: of these the oldest ones.
 	Pending []Operation
@@ -91,6 +93,9 @@ func (a *Analyzer) status(m *member, now Time) Status {
 		Waits: m.waits(now), Mark: m.mark, MarkAt: m.markAt, WaitShare: m.waitShare()}
 	if p := m.comm.pace; p != nil && p.process == m.Process.key() {
 		s.Iteration, s.Period = p.iteration(), p.period
+	}
+	if digest, ok := m.milestone(m.mark / Milestone); ok {
+		s.MarkDigest = digest
 	}
 	var first *Operation
 	for i := range m.Operations {

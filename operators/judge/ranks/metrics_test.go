@@ -28,6 +28,7 @@ func TestMetricsHaveTheNamesOfTheRules(t *testing.T) {
 			{Seq: 16 - uint64(n), Kind: collective.AllReduce, Count: 1, Peer: collective.None, Enter: long, PendingAt: now},
 			{Seq: 1, Kind: collective.Send, Peer: 1 - n, Enter: long + 1, PendingAt: now},
 		}
+		o.Digests.Set(1, 1<<40)
 		require.NoError(t, a.Observe(o))
 	}
 	a.Evaluate(now)

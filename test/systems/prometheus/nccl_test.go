@@ -67,6 +67,24 @@ func TestALostNodeIsAnAlert(t *testing.T) {
 	promtool(t, "lost nodes", text.Bytes())
 }
 
+// TestACallThatDiffersIsAMismatchAfterManyCalls, where the rank that differs is as far as others are: the first one reads the loss
+// at each step, so that it is behind them.
+func TestACallThatDiffersIsAMismatchAfterManyCalls(t *testing.T) {
+	rules, err := filepath.Abs("../../../dashboards/nccl.yaml")
+	require.NoError(t, err)
+	var text bytes.Buffer
+	fmt.Fprintf(&text, "rule_files: [%s]\nevaluation_interval: 15s\ntests:\n", rules)
+	tried := 0
+	for seed := range 14 {
+		if s := simranks.FarMismatch(seed); s.Culprit != 0 {
+			tried++
+			writeScenario(t, &text, s)
+		}
+	}
+	require.GreaterOrEqual(t, tried, 10)
+	promtool(t, "mismatches", text.Bytes())
+}
+
 // TestRulesAreSilentForHealthyJobs of 30 minutes.
 func TestRulesAreSilentForHealthyJobs(t *testing.T) {
 	rules, err := filepath.Abs("../../../dashboards/nccl.yaml")
