@@ -10,21 +10,30 @@ import (
 )
 
 // Digests are hashes of all collectives that a rank has issued to a communicator, in their order, up to each of those whose
-// number is a multiple of Milestone, by number / Milestone modulo len: the upper 48 bits of the hash, and 16 of number /
-// Milestone. 0: none. Ranks that issue the same collectives have the same digests (bpf/nccl/digest.h).
-type Digests [32]uint64
+// number is a multiple of Milestone, by number / Milestone modulo DigestCount: the upper 48 bits of the hash, and 16 of number /
+// Milestone. 0: none. Ranks that issue the same collectives have the same digests (bpf/nccl/digest.h). Nil: not known.
+type Digests []uint64
+
+// DigestCount is the length of Digests.
+const DigestCount = 32
 
 // Set has the digest up to milestone n, of which the lower 16 bits are left out.
 func (d *Digests) Set(n, digest uint64) {
-	d[n%uint64(len(d))] = digest&^0xffff | n&0xffff
+	if len(*d) == 0 {
+		*d = make(Digests, DigestCount)
+	}
+	(*d)[n%DigestCount] = digest&^0xffff | n&0xffff
 }
 
 // at is the digest up to milestone n. ok is false if it is not among them.
-func (d *Digests) at(n uint64) (digest uint64, ok bool) {
+func (d Digests) at(n uint64) (digest uint64, ok bool) {
 	if n == 0 {
 		return 0, true
 	}
-	word := d[n%uint64(len(d))]
+	if len(d) != DigestCount {
+		return 0, false
+	}
+	word := d[n%DigestCount]
 	return word >> 16, word != 0 && uint16(word) == uint16(n)
 }
 
@@ -97,14 +106,13 @@ func byDigest(members []*member, n uint64) [][]*member {
 
 // oldest is the first milestone of which a rank may have a digest while another is at the newest.
 func oldest(newest uint64) uint64 {
-	n := uint64(len(Digests{}))
-	return max(newest, n) - n + 1
+	return max(newest, DigestCount) - DigestCount + 1
 }
 
 // lastCommon returns the newest milestone before n of which all groups have a digest: it is the same, as n is the first at which
 // they differ.
 func lastCommon(groups [][]*member, n uint64) (uint64, bool) {
-	for same := n; same > 0 && n-same < uint64(len(Digests{})); {
+	for same := n; same > 0 && n-same < DigestCount; {
 		same--
 		if !slices.ContainsFunc(groups, func(g []*member) bool {
 			return !slices.ContainsFunc(g, func(m *member) bool { _, ok := m.milestone(same); return ok })

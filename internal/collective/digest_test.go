@@ -10,7 +10,7 @@ import (
 
 // digested gives a rank's observation digests, which differ from those of others from a collective on; 0: none does.
 func digested(o Observation, differs uint64) Observation {
-	first := o.Issued/Milestone - min(o.Issued/Milestone, uint64(len(o.Digests))-1)
+	first := o.Issued/Milestone - min(o.Issued/Milestone, DigestCount-1)
 	for n := max(first, 1); n <= o.Issued/Milestone; n++ {
 		digest := n << 32
 		if differs != 0 && n*Milestone >= differs {
@@ -39,7 +39,7 @@ func TestDigestsShowACallThatDiffers(t *testing.T) {
 		{name: "none", issued: [3]uint64{600, 600, 600}, want: Slow},
 		{name: "one that was completed", issued: [3]uint64{600, 600, 600}, differs: [3]uint64{0, 390, 0}, want: Slow},
 		{name: "ranks are too far from each other", issued: [3]uint64{500, 1100, 500}, differs: [3]uint64{0, 440, 0}, want: Slow},
-		{name: "a gadget without digests", issued: [3]uint64{600, 600, 600}, differs: [3]uint64{0, 440, 0}, change: func(o *Observation) { o.Digests = Digests{} }, want: Slow},
+		{name: "a gadget without digests", issued: [3]uint64{600, 600, 600}, differs: [3]uint64{0, 440, 0}, change: func(o *Observation) { o.Digests = nil }, want: Slow},
 		{name: "numbers that cannot be compared", issued: [3]uint64{600, 600, 600}, differs: [3]uint64{0, 440, 0}, change: func(o *Observation) { o.Late = true }, want: Slow},
 		{name: "a digest of a number that was given back", issued: [3]uint64{600, 600, 600}, change: func(o *Observation) { o.Digests.Set(38, uint64(o.Rank+1)<<40) }, want: Slow},
 	} {

@@ -188,13 +188,14 @@ func isOldest(op *collective.Operation, o *collective.Observation) bool {
 	return !op.Kind.IsPeer() && op.DoneBy == 0 && op.Seq > o.Done && op.Seq <= o.Issued
 }
 
-// digestsOf the bytes of digests; of fewer, those that there are.
-func digestsOf(b []byte) (out collective.Digests) {
+// digestsOf the bytes of digests; nil if they are too few.
+func digestsOf(b []byte) collective.Digests {
+	if len(b) < 8*collective.DigestCount {
+		return nil
+	}
+	out := make(collective.Digests, collective.DigestCount)
 	for n := range out {
-		if len(b) < 8 {
-			break
-		}
-		out[n], b = binary.NativeEndian.Uint64(b), b[8:]
+		out[n] = binary.NativeEndian.Uint64(b[8*n:])
 	}
 	return out
 }

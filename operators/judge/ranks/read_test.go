@@ -34,10 +34,13 @@ func TestTheOldestOperationIsReadWhileItIsNotDone(t *testing.T) {
 	}
 }
 
-func TestDigestsOfFewBytes(t *testing.T) {
-	b := []byte{1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0}
-	require.Equal(t, binary.NativeEndian.Uint64(b), digestsOf(b)[0])
-	require.Zero(t, digestsOf(b)[1])
-	require.Zero(t, digestsOf(nil))
-	require.Len(t, digestsOf(nil), nccl.Digests)
+func TestDigestsOfBytes(t *testing.T) {
+	b := make([]byte, 8*nccl.Digests)
+	b[0], b[len(b)-1] = 1, 2
+	digests := digestsOf(b)
+	require.Len(t, digests, nccl.Digests)
+	require.Equal(t, binary.NativeEndian.Uint64(b), digests[0])
+	require.Equal(t, binary.NativeEndian.Uint64(b[len(b)-8:]), digests[nccl.Digests-1])
+	require.Nil(t, digestsOf(b[1:]))
+	require.Nil(t, digestsOf(nil))
 }

@@ -45,7 +45,7 @@ func (d *digests) add(o collective.Operation) {
 // at are those that the gadget has at a time.
 func (d *digests) at(now collective.Time) (out collective.Digests) {
 	end := sort.Search(len(d.milestones), func(i int) bool { return d.milestones[i].enter > now })
-	for _, m := range d.milestones[max(0, end-len(out)):end] {
+	for _, m := range d.milestones[max(0, end-collective.DigestCount):end] {
 		out.Set(m.n, m.digest)
 	}
 	return out

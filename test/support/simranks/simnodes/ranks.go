@@ -118,7 +118,7 @@ func (n *node) ring(b []byte, s *slot, c communicator, p progress) {
 
 // writeDigests writes those of the newest milestones. They are the same for all ranks but that of a mismatch, from there on.
 func writeDigests(b []byte, s *slot, c communicator, p progress) {
-	j, digests := s.job, collective.Digests{}
+	j, digests := s.job, make(collective.Digests, collective.DigestCount)
 	newest := p.issued / collective.Milestone
 	for m := newest; m > 0 && m+nccl.Digests > newest; m-- {
 		called := uint64(0)
