@@ -54,7 +54,7 @@ func (c *communicator) diverged(members []*member, since Time) *stuck {
 	for _, m := range members {
 		newest = max(newest, m.Issued/Milestone)
 	}
-	for n := oldest(newest); n <= newest; n++ {
+	for n := oldestMilestone(newest); n <= newest; n++ {
 		groups := byDigest(members, n)
 		if len(groups) < 2 {
 			continue
@@ -104,20 +104,20 @@ func byDigest(members []*member, n uint64) [][]*member {
 	})
 }
 
-// oldest is the first milestone of which a rank may have a digest while another is at the newest.
-func oldest(newest uint64) uint64 {
+// oldestMilestone is the first of which a rank may have a digest while another is at the newest.
+func oldestMilestone(newest uint64) uint64 {
 	return max(newest, DigestCount) - DigestCount + 1
 }
 
 // lastCommon returns the newest milestone before n of which all groups have a digest: it is the same, as n is the first at which
 // they differ.
 func lastCommon(groups [][]*member, n uint64) (uint64, bool) {
-	for same := n; same > 0 && n-same < DigestCount; {
-		same--
-		if !slices.ContainsFunc(groups, func(g []*member) bool {
-			return !slices.ContainsFunc(g, func(m *member) bool { _, ok := m.milestone(same); return ok })
-		}) {
-			return same, true
+	for back := uint64(1); back <= min(n, DigestCount); back++ {
+		isUnknown := func(g []*member) bool {
+			return !slices.ContainsFunc(g, func(m *member) bool { _, ok := m.milestone(n - back); return ok })
+		}
+		if !slices.ContainsFunc(groups, isUnknown) {
+			return n - back, true
 		}
 	}
 	return 0, false

@@ -15,23 +15,25 @@ func (m *member) hold(before []Operation) {
 	if len(newest) < History || len(before) == 0 {
 		return // none was left out
 	}
-	held := slices.Clone(m.Operations[:first])
+	kept := m.Operations[:first]
+	isKept := func(op *Operation) bool {
+		return slices.ContainsFunc(kept, func(k Operation) bool { return m.id(&k) == m.id(op) })
+	}
+	var held []Operation
 	for _, op := range before {
-		if len(held) == History+first {
-			break
-		}
-		if op.DoneBy != 0 || op.Enter >= newest[0].Enter || !m.isHeld(&op, newest) || slices.ContainsFunc(held, op.isSame) {
+		if op.DoneBy != 0 || op.Enter >= newest[0].Enter || isKept(&op) || !m.isHeld(&op, newest) {
 			continue
 		}
-		held = append(held, op)
+		if held = append(held, op); len(held) == History {
+			break
+		}
 	}
+	if len(held) == 0 {
+		return
+	}
+	held = append(held, kept...)
 	slices.SortStableFunc(held, func(a, b Operation) int { return cmp.Compare(a.Enter, b.Enter) })
 	m.Operations = append(held, newest...)
-}
-
-// isSame reports whether it is the same operation of the rank.
-func (o *Operation) isSame(p Operation) bool {
-	return o.Seq == p.Seq && o.Kind.IsPeer() == p.Kind.IsPeer() && o.Enter == p.Enter
 }
 
 // isHeld reports whether an operation that is older than the newest ones is not known to be done, nor under way, and takes over

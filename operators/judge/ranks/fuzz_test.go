@@ -36,7 +36,7 @@ func FuzzOperations(f *testing.F) {
 				part := b[min(len(b), rank*nccl.Ring*operationSize):]
 				part = part[:min(len(part), nccl.Ring*operationSize)]
 				o := collective.Observation{At: now, Process: collective.Process{ID: uint64(rank + 1)}, Rank: rank, Issued: issued + uint64(rank&int(state>>4)), Done: done,
-					Communicator: collective.Communicator{Hash: 1, Size: 3}, Operations: operationsOf(part, 0, uint64(now), uint64(now)),
+					Communicator: collective.Communicator{Hash: 1, Size: 3}, Operations: appendOperations(nil, part, 0, uint64(now), uint64(now)),
 					Digests: digestsOf(part), State: collective.State((int(state) + rank) % 10)}
 				require.LessOrEqual(t, len(o.Operations), nccl.Ring)
 				_ = a.Observe(o) // it may be implausible

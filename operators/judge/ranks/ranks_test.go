@@ -345,7 +345,7 @@ func TestEveryFieldOfAnOperationIsRead(t *testing.T) {
 	ring[5] = nccl.Operation{Seq: 5, EnterNS: 31, Op: uint8(collective.AllReduce), Flags: nccl.Failed}
 	b, err := binary.Append(nil, binary.NativeEndian, ring)
 	require.NoError(t, err)
-	ops := operationsOf(b, 15, 22, 99)
+	ops := appendOperations(nil, b, 15, 22, 99)
 	require.Equal(t, []collective.Operation{
 		{Seq: 2, Kind: collective.Send, Count: 14, DType: collective.Float16, Reduction: 4, Peer: 1, Stream: 15, Enter: 11, Return: 12, DoneBy: 13, Stack: 16},
 		{Seq: 9, Kind: collective.AllReduce, Count: 1, Peer: collective.None, Stream: 15, Enter: 21, PendingAt: 99},

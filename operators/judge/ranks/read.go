@@ -133,13 +133,14 @@ func (r *reader) read(d datasource.Data) (out row, ok bool, err error) {
 	if err != nil {
 		return out, false, err
 	}
-	out.Operations = operationsOf(r.ring.Get(d), stream, covered, pending)
+	all := make([]collective.Operation, 0, collective.History+1)
 	if r.oldest != nil {
-		all := operationsOf(r.oldest.Get(d), stream, covered, pending)
-		if len(all) > 0 && isOldest(&all[0], &out.Observation) {
-			out.Operations = slices.Insert(out.Operations, 0, all[0])
+		all = appendOperations(all, r.oldest.Get(d), stream, covered, pending)
+		if len(all) != 1 || !isOldest(&all[0], &out.Observation) {
+			all = all[:0]
 		}
 	}
+	out.Operations = appendOperations(all, r.ring.Get(d), stream, covered, pending)
 	if r.digests != nil {
 		out.Digests = digestsOf(r.digests.Get(d))
 	}
@@ -154,10 +155,10 @@ func (r *reader) read(d datasource.Data) (out row, ok bool, err error) {
 	return out, out.Rank >= 0 || out.split.parent != 0, nil
 }
 
-// operationsOf a ring, oldest first. Those on the stream that were issued before covered
+// appendOperations appends those of a ring, oldest first. Those on the stream that were issued before covered
 // were seen not to be done, at pending. By hand, because it is for each rank and second.
-func operationsOf(ring []byte, stream, covered, pending uint64) []collective.Operation {
-	out := make([]collective.Operation, 0, collective.History)
+func appendOperations(out []collective.Operation, ring []byte, stream, covered, pending uint64) []collective.Operation {
+	first := len(out)
 	for ; len(ring) >= operationSize; ring = ring[operationSize:] {
 		b := ring[:operationSize]
 		at := func(offset int) uint64 { return binary.NativeEndian.Uint64(b[offset:]) }
@@ -179,7 +180,7 @@ func operationsOf(ring []byte, stream, covered, pending uint64) []collective.Ope
 		out = append(out, op)
 	}
 	// The ring is by number modulo its size; they were entered one after the other.
-	slices.SortStableFunc(out, func(a, b collective.Operation) int { return cmp.Compare(a.Enter, b.Enter) })
+	slices.SortStableFunc(out[first:], func(a, b collective.Operation) int { return cmp.Compare(a.Enter, b.Enter) })
 	return out
 }
 

@@ -29,7 +29,7 @@ func TestTheOldestOperationIsReadWhileItIsNotDone(t *testing.T) {
 	} {
 		b, err := binary.Append(nil, binary.NativeEndian, c.op)
 		require.NoError(t, err)
-		all := operationsOf(b, 0, 0, 0)
+		all := appendOperations(nil, b, 0, 0, 0)
 		require.Equal(t, c.want, len(all) > 0 && isOldest(&all[0], &collective.Observation{Issued: 30, Done: 5}), c.name)
 	}
 }
