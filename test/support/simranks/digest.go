@@ -8,13 +8,10 @@ import (
 	"github.com/gpu-gadgets/gpu-gadgets/internal/collective"
 )
 
-// reductions is how many have a number that is the same in all processes.
-const reductions = 5
-
 // Digest is that of all collectives up to o; before is that without it. It is what the gadget computes (bpf/nccl/digest.h).
 func Digest(before uint64, o collective.Operation) uint64 {
-	reduction := uint64(min(uint32(o.Reduction), reductions))
-	digest := mix(before, uint64(o.Kind)|reduction<<8|uint64(uint32(o.Peer))<<16)
+	s := o.Signature()
+	digest := mix(before, uint64(s.Kind)|uint64(s.Reduction)<<8|uint64(uint32(s.Root))<<16)
 	return mix(digest, o.Bytes())
 }
 
