@@ -96,7 +96,7 @@ type Verdict struct {
 	// Groups are the places at which ranks of the communicator are, the largest group first;
 	// at most MaxNamed. Those whose stack is not known are in none.
 	Groups []StackGroup
-	// GPUs says what befell the GPUs of its ranks in the minutes before, one of them each. The
+	// GPUs says what happened to the GPUs of its ranks in the minutes before, one of them each. The
 	// caller fills it in.
 	GPUs []string
 	// Changed: it was reported before, for another reason or with other ranks at fault.

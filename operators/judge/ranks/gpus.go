@@ -11,7 +11,7 @@ import (
 
 // GPUs are those of a machine. It is safe for concurrent use.
 type GPUs interface {
-	// Of says what befell the GPUs of a process in the last minutes, such as an Xid error, in
+	// Of says what happened to the GPUs of a process in the last minutes, such as an Xid error, in
 	// words that follow "rank 3: ".
 	Of(pid uint32) []string
 	Close()
@@ -37,8 +37,8 @@ func (i *instance) forgetGPUs() {
 // maxBefell bounds what a verdict says of GPUs.
 const maxBefell = 4
 
-// befell returns what happened to the GPUs of the communicator's ranks here, those at fault first.
-func (i *instance) befell(v *collective.Verdict) (all []string) {
+// gpuEvents returns what happened to the GPUs of the communicator's ranks here, those at fault first.
+func (i *instance) gpuEvents(v *collective.Verdict) (all []string) {
 	if i.gpus == nil || v.Cleared != 0 {
 		return nil
 	}

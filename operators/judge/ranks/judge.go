@@ -269,7 +269,7 @@ func (i *instance) complete(v *collective.Verdict) {
 		}
 	}
 	v.Communicator.Name = oneLine(v.Communicator.Name)
-	v.GPUs = i.befell(v)
+	v.GPUs = i.gpuEvents(v)
 }
 
 // remembered is a verdict of the summary, and the container of a rank at fault, by its mount namespace.

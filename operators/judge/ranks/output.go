@@ -90,7 +90,7 @@ var hangFieldList = []field{
 	{name: "since_boot_ns", width: "20", description: "When the wait began (boot clock)", kind: api.Kind_Uint64, hidden: true},
 	{name: "process", width: "20", description: "Id of the process at fault, unlike its pid never reused", kind: api.Kind_Uint64, hidden: true},
 	{name: "groups", width: "100", description: "Ranks of the communicator by the line that they are at, the largest group first", kind: api.Kind_String, hidden: true},
-	{name: "gpus", width: "60", description: "What befell the GPUs of its ranks in the last minutes: Xid errors, throttling", kind: api.Kind_String, hidden: true},
+	{name: "gpus", width: "60", description: "What happened to the GPUs of its ranks in the last minutes: Xid errors, throttling", kind: api.Kind_String, hidden: true},
 	{name: "step", width: "9", description: "First iteration that is slow (slowdown)", kind: api.Kind_Uint64, hidden: true},
 	{name: "ras", width: "10", description: "Answer of NCCL's own RAS (--ras): agrees, disagrees, knows more", kind: api.Kind_String, hidden: true},
 }

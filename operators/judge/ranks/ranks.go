@@ -61,7 +61,7 @@ type Config struct {
 	// RAS asks NCCL's RAS service of a process; default: at the address that it listens
 	// at.
 	RAS func(ctx context.Context, pid uint32) (*ras.Status, error)
-	// GPUs follows what befalls GPUs; nil, or an error: nothing is known about them.
+	// GPUs follows what happens to GPUs; nil, or an error: nothing is known about them.
 	GPUs func() (GPUs, error)
 }
 

@@ -219,20 +219,20 @@ func run(t *testing.T, cfg Config, params map[string]string, check func(*gadget,
 	require.NoError(t, gadgetcontext.New(ctx, "nccl_trace", gadgetcontext.WithDataOperators(append(others, producer, o, observer)...)).Run(all))
 }
 
-// befallen has an error of the GPU of one process.
-type befallen struct {
+// faultyGPU has an error of the GPU of one process.
+type faultyGPU struct {
 	pid      uint32
 	isClosed bool
 }
 
-func (b *befallen) Of(pid uint32) []string {
+func (b *faultyGPU) Of(pid uint32) []string {
 	if pid != b.pid {
 		return nil
 	}
 	return []string{"Xid 43 on its GPU 3, 12s earlier"}
 }
 
-func (b *befallen) Close() { b.isClosed = true }
+func (b *faultyGPU) Close() { b.isClosed = true }
 
 // TestStoppedRankIsNamed: through Inspektor Gadget, with processes that are really
 // stopped.
@@ -242,7 +242,7 @@ func TestStoppedRankIsNamed(t *testing.T) {
 	dump := func(context.Context, string, []uint32) (map[Thread]Trace, error) {
 		return map[Thread]Trace{{culprit, culprit}: {Stack: stack.ParseFolded("main (train.py:60); step (train.py:41)")}}, nil
 	}
-	gpus := &befallen{pid: culprit}
+	gpus := &faultyGPU{pid: culprit}
 	run(t, Config{Dump: dump, GPUs: func() (GPUs, error) { return gpus, nil }}, map[string]string{paramHang: "3s"}, func(g *gadget, s *seen) {
 		require.NoError(t, ranks[1].process.Process.Signal(unix.SIGSTOP))
 		began, isDumped := bootTime(), false

@@ -13,7 +13,7 @@ import (
 const (
 	// healthInterval is the time between two readings, and how exact the time of an Xid error is.
 	healthInterval = 5 * time.Second
-	// healthKept is how long what befell a GPU may be the cause of a hang.
+	// healthKept is how long what happened to a GPU may be the cause of a hang.
 	healthKept = 10 * time.Minute
 	// maxBefell bounds what is kept of a GPU.
 	maxBefell = 16
@@ -23,7 +23,7 @@ const (
 // power cap is normal.
 var harmful = []string{"hw_slowdown", "sw_thermal", "hw_thermal", "hw_power_brake"}
 
-// Health remembers what befell GPUs: Xid errors and throttling, and which processes use them.
+// Health remembers what happened to GPUs: Xid errors and throttling, and which processes use them.
 // It is safe for concurrent use.
 type Health struct {
 	now  func() time.Time
@@ -152,7 +152,7 @@ func (g *gpuHealth) throttle(reason string, isOn bool, now time.Time) {
 	g.throttled[reason] = t
 }
 
-// Of says what befell the GPUs on which the driver lists the process, in the last ten minutes.
+// Of says what happened to the GPUs on which the driver lists the process, in the last ten minutes.
 func (h *Health) Of(pid uint32) (all []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
