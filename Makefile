@@ -197,6 +197,8 @@ test-nccl: setup build simcuda
 	@$(STEP) "build NCCL for the simulated driver" test/support/fixtures/nccl.sh
 	@$(STEP) "NCCL's own code" $(ROOT) env NCCL_HOST="$$(test/support/fixtures/nccl.sh)" \
 		$(GO) test -v -count=1 -run RealNCCLHolds ./test/gadgets/nccl
+	@$(STEP) "hangs of NCCL's own code" $(ROOT) env NCCL_HOST="$$(test/support/fixtures/nccl.sh)" \
+		$(GO) test -v -count=1 -run OwnCode ./test/product/hangs
 
 ## test-torch: real PyTorch without a GPU, fetched (550 MB), and the real libc10 of three versions (160 MB); CUDA=1: what libc10_cuda calls, too (480 MB)
 .PHONY: test-torch

@@ -114,11 +114,25 @@ func (m *Module) symbols(debug *Module, is isWanted) ([]Symbol, error) {
 }
 
 // Lookup returns the addresses of those symbols that the module defines as
-// functions. An exported symbol is preferred to a static one of the same name,
+// functions, as Find does.
+func (m *Module) Lookup(symbols []string) (map[string]uint64, error) {
+	found, err := m.Find(symbols)
+	if err != nil {
+		return nil, err
+	}
+	addresses := make(map[string]uint64, len(found))
+	for name, s := range found {
+		addresses[name] = s.Address
+	}
+	return addresses, nil
+}
+
+// Find returns those symbols that the module defines as functions, by name, with the
+// sizes of the table. An exported symbol is preferred to a static one of the same name,
 // and the default version to others. Indirect functions (IFUNC) are left out:
 // their address is that of a resolver, which runs once. None of them is an
 // empty map; ErrNoSymbols is for a module without any symbol table.
-func (m *Module) Lookup(symbols []string) (map[string]uint64, error) {
+func (m *Module) Find(symbols []string) (map[string]Symbol, error) {
 	rank := make(map[string]uint8, len(symbols))
 	for _, s := range symbols {
 		rank[s] = 255
@@ -127,10 +141,10 @@ func (m *Module) Lookup(symbols []string) (map[string]uint64, error) {
 	if err != nil {
 		return nil, err
 	}
-	found := map[string]uint64{}
+	found := map[string]Symbol{}
 	for _, s := range all {
 		if !s.resolver && s.rank < rank[s.Name] {
-			rank[s.Name], found[s.Name] = s.rank, s.Address
+			rank[s.Name], found[s.Name] = s.rank, s.Symbol
 		}
 	}
 	return found, nil

@@ -69,7 +69,7 @@ func Inspect(r io.ReaderAt, size int64, wanted []string) (*Library, error) {
 		return nil, err
 	}
 	all := append(slices.Clone(wanted), "ncclGetVersion", "ncclCommUserRank", "ncclCommCount", "ncclCommCuDevice")
-	found, err := m.Lookup(all)
+	found, err := m.Find(all)
 	if err != nil && !errors.Is(err, module.ErrNoSymbols) {
 		return nil, err
 	}
@@ -112,23 +112,23 @@ func (l *Library) isRCCL() {
 
 // layoutOf finds the offsets of a communicator's fields: NCCL's own functions that return
 // a communicator's rank, size and device read one field each.
-func (l *Library) layoutOf(m *module.Module, found map[string]uint64) (uint64, error) {
+func (l *Library) layoutOf(m *module.Module, found map[string]module.Symbol) (uint64, error) {
 	if m.Machine() != elf.EM_X86_64 {
 		return 0, fmt.Errorf("%w: only on x86-64", ErrLayout)
 	}
-	if at, ok := found["ncclGetVersion"]; ok {
-		l.Version = versionIn(codeOf(m, at))
+	if f, ok := found["ncclGetVersion"]; ok {
+		l.Version = versionIn(codeOf(m, f))
 	}
 	if l.Version < oldest || l.Version > newest {
 		return 0, fmt.Errorf("%w: only from 2.18.0 to 2.30.7", ErrLayout)
 	}
 	var at [3]uint64
 	for i, name := range []string{"ncclCommUserRank", "ncclCommCount", "ncclCommCuDevice"} {
-		address, ok := found[name]
+		f, ok := found[name]
 		if !ok {
 			return 0, fmt.Errorf("%w: it has no %s", ErrLayout, name)
 		}
-		offset, ok := fieldIn(codeOf(m, address))
+		offset, ok := fieldIn(codeOf(m, f))
 		if !ok {
 			return 0, fmt.Errorf("%w: %s is unlike those that are known", ErrLayout, name)
 		}
@@ -143,9 +143,13 @@ func (l *Library) layoutOf(m *module.Module, found map[string]uint64) (uint64, e
 // functionLimit is above the size of these functions: 1,238 bytes in 2.29.7.
 const functionLimit = 2048
 
-// codeOf reads a function, and the bytes after it; nothing if it cannot be read.
-func codeOf(m *module.Module, at uint64) []byte {
-	code, err := m.Code(at, functionLimit)
+// codeOf reads a function, and the bytes after it where the table has no size of it; nothing if it cannot be read.
+func codeOf(m *module.Module, f module.Symbol) []byte {
+	n := functionLimit
+	if f.Size != 0 {
+		n = int(min(f.Size, functionLimit))
+	}
+	code, err := m.Code(f.Address, n)
 	if err != nil {
 		return nil
 	}
@@ -192,14 +196,14 @@ func versionIn(code []byte) (version int) {
 }
 
 // fieldIn finds the one 32-bit field of the communicator that a function reads, at a
-// large offset. It is false if there are several.
+// large offset. It is false if there are several. Locals are below rbp, where that is the frame.
 func fieldIn(code []byte) (offset uint64, ok bool) {
 	several := false
 	instructions(code, func(i x86asm.Inst) bool {
 		_, isReg := i.Args[0].(x86asm.Reg)
 		from, isMem := i.Args[1].(x86asm.Mem)
 		if i.Op != x86asm.MOV || i.MemBytes != 4 || !isReg || !isMem || from.Index != 0 || from.Segment != 0 ||
-			from.Disp < 256 || from.Base == x86asm.RSP || from.Base == x86asm.RBP || from.Base == x86asm.RIP {
+			int32(from.Disp) < 256 || from.Base == x86asm.RSP || from.Base == x86asm.RIP {
 			return false
 		}
 		several = several || (ok && offset != uint64(from.Disp))

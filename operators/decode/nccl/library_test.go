@@ -19,6 +19,8 @@ import (
 var (
 	endbr64 = []byte{0xf3, 0x0f, 0x1e, 0xfa}
 	rank    = []byte{0x41, 0x8b, 0x84, 0x24, 0x50, 0x42, 0x03, 0x00} // mov 0x34250(%r12),%eax
+	framed  = []byte{0x8b, 0x85, 0x50, 0x42, 0x03, 0x00}             // mov 0x34250(%rbp),%eax
+	below   = []byte{0x8b, 0x85, 0xb0, 0xbd, 0xfc, 0xff}             // mov -0x34250(%rbp),%eax
 	size    = []byte{0x8b, 0x87, 0x54, 0x42, 0x03, 0x00}             // mov 0x34254(%rdi),%eax
 	local   = []byte{0x8b, 0x84, 0x24, 0x50, 0x42, 0x03, 0x00}       // mov 0x34250(%rsp),%eax
 	store   = []byte{0xc7, 0x07, 0xbb, 0x56, 0x00, 0x00}             // movl $22203,(%rdi)
@@ -30,6 +32,9 @@ func code(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
 func TestFieldIsTheOnlyOneRead(t *testing.T) {
 	at, ok := fieldIn(code(endbr64, local, rank, ret))
 	require.True(t, ok)
+	require.EqualValues(t, 0x34250, at)
+	at, ok = fieldIn(code(endbr64, below, framed, ret))
+	require.True(t, ok, "rbp is any register without frame pointers")
 	require.EqualValues(t, 0x34250, at)
 	_, ok = fieldIn(code(endbr64, rank, size, ret))
 	require.False(t, ok, "two of them: which one?")

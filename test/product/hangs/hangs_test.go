@@ -203,8 +203,13 @@ func (g *gadget) wait(what string, holds func() bool) {
 // run starts the ranks, and has them begin when all of them have their probes.
 func (g *gadget) run(args ...string) *job.Job {
 	g.t.Helper()
+	return g.begin(func() *job.Job { return job.Start(g.t, g.name, args...) })
+}
+
+func (g *gadget) begin(start func() *job.Job) *job.Job {
+	g.t.Helper()
 	g.wait("the gadget runs", func() bool { return g.tables > 0 })
-	j := job.Start(g.t, g.name, args...)
+	j := start()
 	g.wait("probes in all ranks", func() bool {
 		for _, pid := range j.PIDs {
 			if len(g.files[pid]) < 2 {
@@ -217,17 +222,16 @@ func (g *gadget) run(args ...string) *job.Job {
 	return j
 }
 
-// dead waits for the verdict about a dead rank, the first of that kind.
-func (g *gadget) dead() (found hang) {
+// verdict waits for the first one with this reason; empty: of any.
+func (g *gadget) verdict(reason string) (found hang) {
 	g.t.Helper()
 	g.wait("verdict", func() bool {
-		for _, h := range g.hangs {
-			if h.Reason == "dead" {
-				found = h
-				return true
-			}
+		n := slices.IndexFunc(g.hangs, func(h hang) bool { return reason == "" || h.Reason == reason })
+		if n < 0 {
+			return false
 		}
-		return false
+		found = g.hangs[n]
+		return true
 	})
 	return found
 }
@@ -242,7 +246,7 @@ func TestAStoppedRankIsNamedUntilItContinues(t *testing.T) {
 			const threshold = 4 * time.Second // longer than a busy machine lets a rank wait
 			g := start(t, threshold.String())
 			j := g.run("--story", c.story, "--stop", c.stop)
-			found := g.dead()
+			found := g.verdict("dead")
 			t.Logf("%s", found.Text)
 			t.Logf("said %v after the wait began, read %v after", time.Duration(found.WaitedNS), time.Duration(found.read-found.SinceNS))
 			require.NotEqual(t, "cleared", found.Event)
@@ -312,36 +316,6 @@ func TestTheThreadToBlameIsNotTheOneThatCallsNCCL(t *testing.T) {
 	})
 }
 
-// TestACallThatDoesNotReturnIsNamed, and the rank is the odd one of a dump.
-func TestACallThatDoesNotReturnIsNamed(t *testing.T) {
-	g := start(t, "4s")
-	j := g.run("--story", "training", "--inside")
-	var found hang
-	g.wait("the verdict with its line", func() bool {
-		for _, h := range g.hangs {
-			if h.Reason == "inside" && h.UserLine != "" {
-				found = h
-				return true
-			}
-		}
-		return false
-	})
-	t.Log(found.Text)
-	require.Equal(t, 1, found.Rank)
-	require.Equal(t, j.PIDs[1], found.Proc.PID)
-	require.Equal(t, "AllReduce", found.Operation)
-	require.Regexp(t, `^rank 1 of 3 has entered AllReduce \d+ of communicator .* and did not return from it \(waited .* by ranks 0, 2\); at Rank\.never_return`, found.Text)
-
-	var pids []string
-	for _, pid := range j.PIDs {
-		pids = append(pids, fmt.Sprint(pid))
-	}
-	out, err := exec.Command("../../../bin/ig-gpu", append([]string{"dump", "--odd"}, pids...)...).Output()
-	require.NoError(t, err)
-	require.Regexp(t, `^2 of 3 ranks are at .* \(\w+\.py:\d+\)\. The others are not:\n\nrank 1 at Rank\.never_return \(train\.py:\d+\), in Condition\.wait`, string(out))
-	require.NotContains(t, string(out), "process "+pids[0])
-}
-
 // TestAnEndedRankIsNamed, in the table and in logs.
 func TestAnEndedRankIsNamed(t *testing.T) {
 	receiver := receiveLogs(t)
@@ -349,7 +323,7 @@ func TestAnEndedRankIsNamed(t *testing.T) {
 	j := g.run("--story", "training")
 	g.wait("collectives", func() bool { return len(g.ranks) == 3 && g.ranks[0].Issued > 20 })
 	require.NoError(t, unix.Kill(int(j.PIDs[2]), unix.SIGKILL))
-	verdict := g.dead()
+	verdict := g.verdict("dead")
 	g.wait("table", func() bool { return len(g.ranks) == 3 && g.ranks[0].Verdict == "dead" && g.ranks[0].Rank == 2 })
 	t.Log(verdict.Text)
 	require.Contains(t, verdict.Text, "rank 2 of 3 has exited, before ")

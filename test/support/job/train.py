@@ -40,7 +40,7 @@ class Rank:
     def __init__(self, args, rank):
         self.args, self.rank, self.step = args, rank, 0
         self.random = random.Random(rank)
-        self.cuda, self.nccl = CUDA(args.libcuda), NCCL(args.libnccl)
+        self.cuda, self.nccl = CUDA(args.libcuda, device=rank if args.own_device else 0), NCCL(args.libnccl)
         self.stream, self.buffer = self.cuda.stream(), self.cuda.alloc(1 << 20)
 
     def join(self, uid):
@@ -140,6 +140,7 @@ def main():
     parser.add_argument("--differ", action="store_true", help="rank 1 reduces one element more, in the second bucket of its 41st step (training)")
     parser.add_argument("--buckets", type=int, default=3, help="all-reduces of a step (training)")
     parser.add_argument("--checkpoint", type=int, default=0, help="every so many steps, each rank for itself, up to 2 s")
+    parser.add_argument("--own-device", action="store_true", help="each rank uses a device of its own, as NCCL itself requires")
     parser.add_argument("--libcuda", default="libcuda.so.1")
     parser.add_argument("--libnccl", default="libnccl.so.2")
     args = parser.parse_args()

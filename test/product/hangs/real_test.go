@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hangs
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/job"
+)
+
+// hostVariable has the directory of NCCL's own code for the host, above the simulated driver:
+// `make test-nccl` builds it. Its kernels are empty, and end when all ranks have issued the operation.
+const hostVariable = "NCCL_HOST"
+
+func hostLibraries(t *testing.T) string {
+	t.Helper()
+	libraries := os.Getenv(hostVariable)
+	if libraries == "" {
+		t.Skipf("%s is not set: make test-nccl sets it", hostVariable)
+	}
+	return libraries
+}
+
+// ownCode is a run of ig-gpu, and begins a job with NCCL's own code.
+func ownCode(t *testing.T, args ...string) (*gadget, *job.Job) {
+	t.Helper()
+	libraries := hostLibraries(t)
+	g := start(t, "4s")
+	return g, g.begin(func() *job.Job { return job.StartReal(t, libraries, g.name, args...) })
+}
+
+// TestAStoppedRankOfNCCLsOwnCode is named until it continues.
+func TestAStoppedRankOfNCCLsOwnCode(t *testing.T) {
+	for _, c := range []struct{ story, stop, operation string }{
+		{"training", "broadcast", "Broadcast"},
+		{"pipeline", "recv", "Recv"},
+	} {
+		t.Run(c.story+" before "+c.stop, func(t *testing.T) {
+			g, j := ownCode(t, "--story", c.story, "--stop", c.stop)
+			found := g.verdict("")
+			t.Log(found.Text)
+			require.Equal(t, "dead", found.Reason)
+			require.Equal(t, "stopped", found.State)
+			require.Equal(t, c.operation, found.Operation)
+			require.Equal(t, 1, found.Rank)
+			require.Equal(t, j.PIDs[1], found.Proc.PID)
+			require.Contains(t, found.Text, "rank 1 of 3 is stopped, before "+c.operation)
+			g.wait("the line where it is now", func() bool {
+				return len(g.ranks) > 0 && g.ranks[0].Rank == 1 && strings.Contains(g.ranks[0].Stack, "Rank.stop_before (train.py:")
+			})
+			require.NoError(t, unix.Kill(int(j.PIDs[1]), unix.SIGCONT))
+			g.wait("cleared", func() bool {
+				last := g.hangs[len(g.hangs)-1]
+				return last.Event == "cleared" && last.SinceNS == found.SinceNS
+			})
+		})
+	}
+}
+
+func TestACallThatDiffersInNCCLsOwnCode(t *testing.T) {
+	requireFarMismatch(ownCode(t, farMismatch...))
+}
+
+// TestACommunicatorThatIsNotCreatedByNCCLsOwnCode: two ranks wait in its bootstrap.
+func TestACommunicatorThatIsNotCreatedByNCCLsOwnCode(t *testing.T) {
+	g, _ := ownCode(t, absent...)
+	requireCreating(g)
+}
+
+func TestACallOfNCCLsOwnCodeThatDoesNotReturn(t *testing.T) {
+	requireInside(ownCode(t, inside...))
+}
+
+// TestHealthyJobsOfNCCLsOwnCode have no verdict, and each rank is known by its number.
+func TestHealthyJobsOfNCCLsOwnCode(t *testing.T) {
+	g, j := ownCode(t)
+	g.wait("collectives", func() bool { return len(g.ranks) == 3 && g.ranks[0].Issued > 20 })
+	time.Sleep(10 * time.Second)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	require.Empty(t, g.hangs)
+	for _, r := range g.ranks {
+		require.Equal(t, j.PIDs[r.Rank], r.Proc.PID)
+		require.Greater(t, r.Issued, uint64(100))
+		require.LessOrEqual(t, r.Issued-r.Done, uint64(4), "a step's: %+v", r)
+	}
+}
+
+// TestAJobOfNCCLsOwnCodeThatIsOlder: its communicators are known by what NCCL keeps in memory.
+func TestAJobOfNCCLsOwnCodeThatIsOlder(t *testing.T) {
+	j := job.StartReal(t, hostLibraries(t), "older")
+	j.Begin()
+	time.Sleep(5 * time.Second) // it is in the middle of its steps
+	g := start(t, "4s")
+	g.mu.Lock()
+	g.name = "" // the library keeps none
+	g.mu.Unlock()
+	g.wait("its ranks", func() bool {
+		if len(g.ranks) != 3 {
+			return false
+		}
+		for _, r := range g.ranks {
+			if r.Rank < 0 || j.PIDs[r.Rank] != r.Proc.PID {
+				return false
+			}
+		}
+		return true
+	})
+	require.NoError(t, unix.Kill(int(j.PIDs[1]), unix.SIGSTOP))
+	found := g.verdict("")
+	t.Log(found.Text)
+	require.Equal(t, "dead", found.Reason)
+	require.Equal(t, j.PIDs[1], found.Proc.PID)
+}
