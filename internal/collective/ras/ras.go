@@ -18,6 +18,8 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
+	"regexp"
 	"strings"
 	"time"
 )
@@ -30,6 +32,8 @@ const (
 	// collect is how long NCCL may wait for other processes: it doubles that if some do
 	// not answer.
 	collect = 3 * time.Second
+	// greet is how long it may take until the service answers at all. It has a thread for that.
+	greet = 2 * time.Second
 	// limit is that of a whole query.
 	limit = 4 * collect
 	// maxLine of an answer to a command.
@@ -43,6 +47,10 @@ var ErrOld = errors.New("NCCL's RAS has no JSON output (2.28.9 and later have)")
 
 // ErrNotRAS means that another service listens there.
 var ErrNotRAS = errors.New("not NCCL's RAS")
+
+// ErrSilent means that the connection was accepted and nothing answers. The processes of a node share the port, and the
+// kernel chooses one for each connection: it may be one that is stopped, and the next connection may reach another.
+var ErrSilent = errors.New("nothing answers")
 
 // Status is the answer.
 type Status struct {
@@ -101,15 +109,21 @@ func Query(ctx context.Context, c net.Conn) (*Status, error) {
 	defer c.Close()
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	deadline, _ := ctx.Deadline()
-	if err := c.SetDeadline(deadline); err != nil {
+	if err := c.SetDeadline(time.Now().Add(greet)); err != nil {
 		return nil, err
 	}
 	stop := context.AfterFunc(ctx, func() { c.Close() })
 	defer stop()
 	r := bufio.NewReaderSize(c, maxLine)
 	answer, err := command(c, r, fmt.Sprintf("CLIENT PROTOCOL %d", protocol))
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return nil, fmt.Errorf("%w for %v", ErrSilent, greet)
+	}
 	if err != nil {
+		return nil, err
+	}
+	deadline, _ := ctx.Deadline()
+	if err := c.SetDeadline(deadline); err != nil {
 		return nil, err
 	}
 	if !strings.HasPrefix(strings.ToUpper(answer), "SERVER PROTOCOL ") {
@@ -150,10 +164,18 @@ func command(c net.Conn, r *bufio.Reader, text string) (string, error) {
 	return strings.TrimSpace(string(line)), nil
 }
 
+// unseparated is what 2.28.9 writes about a rank that has not answered: a comma is missing. 2.29 has it.
+var unseparated = regexp.MustCompile(`("nvml_dev": -?\d+)(\s+"status":)`)
+
 // Parse reads a status.
 func Parse(body []byte) (*Status, error) {
 	s := &Status{}
-	if err := json.Unmarshal(body, s); err != nil {
+	err := json.Unmarshal(body, s)
+	if _, ok := errors.AsType[*json.SyntaxError](err); ok {
+		s = &Status{}
+		err = json.Unmarshal(unseparated.ReplaceAll(body, []byte("$1,$2")), s)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("read the status: %w", err)
 	}
 	return s, nil

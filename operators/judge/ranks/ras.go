@@ -17,8 +17,8 @@ import (
 
 const (
 	// rasTries: processes of a node share a port, and the kernel chooses which one gets
-	// the connection; it may be the one that hangs.
-	rasTries = 3
+	// the connection; it may be the one that hangs. One that is stopped accepts it, too, which costs 2 s.
+	rasTries, rasSilent = 3, 10
 	// rasLimit is for all tries, of which each has its own.
 	rasLimit = time.Minute
 )
@@ -125,14 +125,19 @@ func (i *instance) witness(v *collective.Verdict, key rasKey) *witness {
 
 // askRAS tries processes until one answers.
 func (i *instance) askRAS(ctx context.Context, pids []uint32) (status *ras.Status, err error) {
-	for n := range rasTries {
-		pid := pids[n%len(pids)]
+	for tries, silent := 0, 0; tries < rasTries && silent < rasSilent; {
+		pid := pids[(tries+silent)%len(pids)]
 		if status, err = i.cfg.RAS(ctx, pid); err == nil {
 			return status, nil
 		}
 		err = fmt.Errorf("of process %d: %w", pid, err)
-		if errors.Is(err, ras.ErrOld) || errors.Is(err, ras.ErrNotRAS) || ctx.Err() != nil {
-			break
+		switch {
+		case errors.Is(err, ras.ErrOld) || errors.Is(err, ras.ErrNotRAS) || ctx.Err() != nil:
+			return nil, err
+		case errors.Is(err, ras.ErrSilent):
+			silent++
+		default:
+			tries++
 		}
 	}
 	return nil, err

@@ -4,6 +4,7 @@ package hangs
 
 import (
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/nccl"
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/job"
 )
 
@@ -117,4 +119,43 @@ func TestAJobOfNCCLsOwnCodeThatIsOlder(t *testing.T) {
 	t.Log(found.Text)
 	require.Equal(t, "dead", found.Reason)
 	require.Equal(t, j.PIDs[1], found.Proc.PID)
+}
+
+// TestRASOfNCCLsOwnCode: its service, which 2.28.9 and later have in the form that is read, agrees.
+func TestRASOfNCCLsOwnCode(t *testing.T) {
+	libraries := hostLibraries(t)
+	f, err := os.Open(filepath.Join(libraries, "libnccl.so.2"))
+	require.NoError(t, err)
+	defer f.Close()
+	st, err := f.Stat()
+	require.NoError(t, err)
+	library, err := nccl.Inspect(f, st.Size(), nil)
+	require.NoError(t, err)
+	if library.Version < 22809 {
+		t.Skipf("%s has no such service", library)
+	}
+	for _, c := range []struct{ args, reason string }{
+		{"--story training --stop broadcast", "dead"},
+		{"--story relay --stall", "missing"},
+	} {
+		t.Run(c.reason, func(t *testing.T) {
+			g := start(t, "4s", "--ras")
+			j := g.begin(func() *job.Job { return job.StartReal(t, libraries, g.name, strings.Fields(c.args)...) })
+			var answer hang
+			g.wait("RAS", func() bool {
+				for _, h := range g.hangs {
+					if h.Event == "ras" {
+						answer = h
+						return true
+					}
+				}
+				return false
+			})
+			t.Log(answer.Text)
+			require.Equal(t, "agrees", answer.RAS)
+			require.Equal(t, c.reason, answer.Reason)
+			require.Equal(t, 1, answer.Rank)
+			require.Equal(t, j.PIDs[1], answer.Proc.PID)
+		})
+	}
 }
