@@ -187,17 +187,22 @@ build/k8s/bin/kubernetes: $(wildcard test/systems/k8s/programs/*)
 	@for name in etcd kube-apiserver kube-controller-manager kube-scheduler kubectl kubelet registry; do \
 		ln -sf kubernetes build/k8s/bin/$$name; done
 
-## test-nccl: nccl_trace and the real libnccl and librccl of Debian's suites, and NCCL built from source, fetched (1.7 GB); no GPU is needed
+## test-nccl: nccl_trace and the real libnccl and librccl of Debian's suites, and two versions of NCCL built from source, fetched (1.7 GB); no GPU is needed
 .PHONY: test-nccl
+NCCL_VERSIONS ?= 2.22.3 2.28.9
 test-nccl: setup build simcuda
 	@$(STEP) "fetch Debian's libnccl" test/support/fixtures/libnccl.sh
 	@$(STEP) "fetch Debian's librccl" test/support/fixtures/librccl.sh
 	@$(STEP) "the real libnccl" $(ROOT) env NCCL_LIBRARIES="$$(test/support/fixtures/libnccl.sh)" \
 		$(GO) test -v -count=1 -run Real ./test/gadgets/nccl
-	@$(STEP) "build NCCL for the simulated driver" test/support/fixtures/nccl.sh
-	@$(STEP) "NCCL's own code" $(ROOT) env NCCL_HOST="$$(test/support/fixtures/nccl.sh)" \
+	@for v in $(NCCL_VERSIONS); do $(MAKE) --no-print-directory test-nccl-own VERSION=$$v || exit; done
+
+.PHONY: test-nccl-own
+test-nccl-own:
+	@$(STEP) "build NCCL $(VERSION) for the simulated driver" test/support/fixtures/nccl.sh $(VERSION)
+	@$(STEP) "the memory of NCCL's own code" $(ROOT) env NCCL_HOST="$$(test/support/fixtures/nccl.sh $(VERSION))" \
 		$(GO) test -v -count=1 -run RealNCCLHolds ./test/gadgets/nccl
-	@$(STEP) "hangs of NCCL's own code" $(ROOT) env NCCL_HOST="$$(test/support/fixtures/nccl.sh)" \
+	@$(STEP) "hangs of NCCL's own code" $(ROOT) env NCCL_HOST="$$(test/support/fixtures/nccl.sh $(VERSION))" \
 		$(GO) test -v -count=1 -run OwnCode ./test/product/hangs
 
 ## test-torch: real PyTorch without a GPU, fetched (550 MB), and the real libc10 of three versions (160 MB); CUDA=1: what libc10_cuda calls, too (480 MB)

@@ -164,7 +164,7 @@ func command(c net.Conn, r *bufio.Reader, text string) (string, error) {
 	return strings.TrimSpace(string(line)), nil
 }
 
-// unseparated is what 2.28.9 writes about a rank that has not answered: a comma is missing. 2.29 has it.
+// unseparated matches a rank that has not answered as 2.28.9 writes it, without a comma. 2.29 has one.
 var unseparated = regexp.MustCompile(`("nvml_dev": -?\d+)(\s+"status":)`)
 
 // Parse reads a status.
