@@ -86,8 +86,10 @@ type gadget struct {
 	ranks  []rank
 	tables int
 	files  map[uint32]map[string]bool // libraries with probes, by process
-	// name of the job's communicator: ig-gpu sees those of other tests, too.
-	name string
+	// name of the job's communicator: ig-gpu sees those of other tests, too. With hasSplits, communicators without a
+	// name are the job's, too.
+	name      string
+	hasSplits bool
 }
 
 func start(t *testing.T, threshold string, args ...string) *gadget {
@@ -155,7 +157,7 @@ func (g *gadget) take(line []byte) {
 	case line[0] == '[':
 		var ranks []rank
 		if json.Unmarshal(line, &ranks) == nil {
-			g.ranks = slices.DeleteFunc(ranks, func(r rank) bool { return r.Name != g.name })
+			g.ranks = slices.DeleteFunc(ranks, func(r rank) bool { return !g.isOfJob(r.Name) })
 			g.tables++
 		}
 	case bytes.Contains(line, []byte(`"waited_ns":`)):
@@ -163,7 +165,7 @@ func (g *gadget) take(line []byte) {
 		if err := json.Unmarshal(line, &h); err != nil {
 			g.t.Errorf("%v: %s", err, line)
 		}
-		if h.Name == g.name {
+		if g.isOfJob(h.Name) {
 			g.hangs = append(g.hangs, h)
 		}
 	case line[0] == '{':
@@ -175,6 +177,10 @@ func (g *gadget) take(line []byte) {
 			g.files[a.PID][filepath.Base(a.Path)] = true
 		}
 	}
+}
+
+func (g *gadget) isOfJob(communicator string) bool {
+	return communicator == g.name || g.hasSplits && communicator == ""
 }
 
 func bootTime() int64 {

@@ -79,6 +79,12 @@ func TestACallOfNCCLsOwnCodeThatDoesNotReturn(t *testing.T) {
 	requireInside(ownCode(t, inside...))
 }
 
+func TestASplitOfNCCLsOwnCodeThatWaits(t *testing.T) {
+	libraries := hostLibraries(t)
+	g := start(t, "4s")
+	requireOneCause(g, func() *job.Job { return job.StartReal(t, libraries, g.name, halves...) })
+}
+
 // TestHealthyJobsOfNCCLsOwnCode have no verdict, and each rank is known by its number.
 func TestHealthyJobsOfNCCLsOwnCode(t *testing.T) {
 	g, j := ownCode(t)

@@ -88,6 +88,16 @@ class Rank:
         self.relay.calls.put((self.synchronize,))
         self.relay.calls.join()
 
+    def train_in_halves(self):
+        """Even and odd ranks have a communicator each, beside the one of all."""
+        if self.step == 0:
+            self.half = self.nccl.split(self.world, self.rank % 2, self.rank)
+        self.compute()
+        self.nccl.all_reduce(self.buffer, self.buffer, 1 << 16, self.world, self.stream)
+        self.stop_before("half")
+        self.nccl.all_reduce(self.buffer, self.buffer, 1 << 10, self.half, self.stream)
+        self.synchronize()
+
     def infer(self):
         """One stage: commands come by broadcast, activations from the previous stage."""
         self.stop_before("broadcast")
@@ -103,7 +113,7 @@ class Rank:
             self.synchronize()
 
     def run(self):
-        work = {"training": self.train, "relay": self.train_by_relay, "pipeline": self.infer}[self.args.story]
+        work = {"training": self.train, "relay": self.train_by_relay, "halves": self.train_in_halves, "pipeline": self.infer}[self.args.story]
         if self.args.story == "relay":
             self.relay = Relay(self.cuda)
             self.relay.start()
@@ -129,11 +139,11 @@ def work(args, rank, uid, barrier):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--story", choices=("training", "relay", "pipeline"), default="training")
+    parser.add_argument("--story", choices=("training", "relay", "halves", "pipeline"), default="training")
     parser.add_argument("--name", help="of the communicator; default: the story")
     parser.add_argument("--ranks", type=int, default=3)
     parser.add_argument("--step", type=float, default=0.02, help="seconds, give or take a fifth")
-    parser.add_argument("--stop", choices=("recv", "broadcast"), help="rank 1 stops before that, in its 40th step")
+    parser.add_argument("--stop", choices=("recv", "broadcast", "half"), help="rank 1 stops before that, in its 40th step")
     parser.add_argument("--stall", action="store_true", help="rank 1 waits for its 40th batch for ever (relay)")
     parser.add_argument("--absent", action="store_true", help="rank 1 does not join")
     parser.add_argument("--inside", action="store_true", help="rank 1 enters a collective in its 40th step and never returns (training)")
