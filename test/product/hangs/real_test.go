@@ -39,12 +39,13 @@ func ownCode(t *testing.T, args ...string) (*gadget, *job.Job) {
 
 // TestAStoppedRankOfNCCLsOwnCode is named until it continues.
 func TestAStoppedRankOfNCCLsOwnCode(t *testing.T) {
-	for _, c := range []struct{ story, stop, operation string }{
-		{"training", "broadcast", "Broadcast"},
-		{"pipeline", "recv", "Recv"},
+	for _, c := range []struct{ args, operation string }{
+		{"--story training --stop broadcast", "Broadcast"},
+		{"--story training --stop broadcast --nonblocking", "Broadcast"},
+		{"--story pipeline --stop recv", "Recv"},
 	} {
-		t.Run(c.story+" before "+c.stop, func(t *testing.T) {
-			g, j := ownCode(t, "--story", c.story, "--stop", c.stop)
+		t.Run(c.args, func(t *testing.T) {
+			g, j := ownCode(t, strings.Fields(c.args)...)
 			found := g.verdict("")
 			t.Log(found.Text)
 			require.Equal(t, "dead", found.Reason)

@@ -6,6 +6,7 @@ stdin, and ends at the next one.
 """
 
 import argparse
+import ctypes
 import json
 import multiprocessing
 import os
@@ -18,7 +19,39 @@ import time
 
 here = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(here, "../../../examples/collectives"))
-from nccl import CUDA, NCCL  # noqa: E402
+from nccl import CUDA, NCCL, Config, UniqueId  # noqa: E402
+
+IN_PROGRESS = 7
+
+
+class NonBlocking(NCCL):
+    """Calls return at once, and the program asks until they are done, as PyTorch does if it is so configured."""
+
+    def __call__(self, name, *args, allow=(0, IN_PROGRESS)):
+        return super().__call__(name, *args, allow=allow)
+
+    def init(self, size, uid, rank, name):
+        comm, config = ctypes.c_void_p(), Config(name)
+        config.blocking = 0
+        self("CommInitRankConfig", ctypes.byref(comm), ctypes.c_int(size), UniqueId.from_buffer_copy(uid), ctypes.c_int(rank), ctypes.byref(config))
+        return self.settle(comm)
+
+    def settle(self, comm):
+        state = ctypes.c_int(IN_PROGRESS)
+        while state.value == IN_PROGRESS:
+            time.sleep(0.001)
+            self("CommGetAsyncError", comm, ctypes.byref(state))
+        if state.value:
+            raise RuntimeError("communicator: %d" % state.value)
+        return comm
+
+    def all_reduce(self, send, recv, count, comm, stream):
+        super().all_reduce(send, recv, count, comm, stream)
+        self.settle(comm)
+
+    def broadcast(self, send, recv, count, root, comm, stream):
+        super().broadcast(send, recv, count, root, comm, stream)
+        self.settle(comm)
 
 
 class Relay(threading.Thread):
@@ -40,7 +73,7 @@ class Rank:
     def __init__(self, args, rank):
         self.args, self.rank, self.step = args, rank, 0
         self.random = random.Random(rank)
-        self.cuda, self.nccl = CUDA(args.libcuda, device=rank if args.own_device else 0), NCCL(args.libnccl)
+        self.cuda, self.nccl = CUDA(args.libcuda, device=rank if args.own_device else 0), (NonBlocking if args.nonblocking else NCCL)(args.libnccl)
         self.stream, self.buffer = self.cuda.stream(), self.cuda.alloc(1 << 20)
 
     def join(self, uid):
@@ -151,6 +184,7 @@ def main():
     parser.add_argument("--buckets", type=int, default=3, help="all-reduces of a step (training)")
     parser.add_argument("--checkpoint", type=int, default=0, help="every so many steps, each rank for itself, up to 2 s")
     parser.add_argument("--own-device", action="store_true", help="each rank uses a device of its own, as NCCL itself requires")
+    parser.add_argument("--nonblocking", action="store_true", help="the communicator does not block (training)")
     parser.add_argument("--libcuda", default="libcuda.so.1")
     parser.add_argument("--libnccl", default="libnccl.so.2")
     args = parser.parse_args()
