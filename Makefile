@@ -187,7 +187,7 @@ build/k8s/bin/kubernetes: $(wildcard test/systems/k8s/programs/*)
 	@for name in etcd kube-apiserver kube-controller-manager kube-scheduler kubectl kubelet registry; do \
 		ln -sf kubernetes build/k8s/bin/$$name; done
 
-## test-nccl: nccl_trace and the real libnccl and librccl of Debian's suites, and two versions of NCCL built from source, fetched (1.7 GB); no GPU is needed
+## test-nccl: nccl_trace and the real libnccl and librccl of Debian's suites, and two versions of NCCL built from source, also below real PyTorch, fetched (2.2 GB); no GPU is needed
 .PHONY: test-nccl
 NCCL_VERSIONS ?= 2.22.3 2.28.9
 test-nccl: setup build simcuda
@@ -195,6 +195,7 @@ test-nccl: setup build simcuda
 	@$(STEP) "fetch Debian's librccl" test/support/fixtures/librccl.sh
 	@$(STEP) "the real libnccl" $(ROOT) env NCCL_LIBRARIES="$$(test/support/fixtures/libnccl.sh)" \
 		$(GO) test -v -count=1 -run Real ./test/gadgets/nccl
+	@$(STEP) "fetch PyTorch for CUDA" test/support/fixtures/torch.sh
 	@for v in $(NCCL_VERSIONS); do $(MAKE) --no-print-directory test-nccl-own VERSION=$$v || exit; done
 
 .PHONY: test-nccl-own

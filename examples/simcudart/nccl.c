@@ -7,13 +7,16 @@
 
 #include "runtime.h"
 
+/* One that the driver does not have is no error: *result has it, and *out is null. */
 static cudaError_t entry_point(const char *symbol, void **out, unsigned long long flags,
 			       int *result)
 {
 	cudaError_t (*get)(const char *, void **, int, uint64_t, int *);
+	cudaError_t r;
 
 	*(void **)&get = dlsym(RTLD_DEFAULT, "cuGetProcAddress_v2"); /* loaded globally */
-	return get(symbol, out, 12040, flags, result) ? cudaErrorSymbolNotFound : cudaSuccess;
+	r = get(symbol, out, 12040, flags, result);
+	return r == cudaErrorSymbolNotFound ? cudaSuccess : r;
 }
 
 DRIVER_ENTRY(cudaGetDriverEntryPoint,
