@@ -246,6 +246,7 @@ func TestCommunicatorsAreFoundByTheirRanks(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(statusText("", rankText(0, 10, counts(1, 5)))))
 	f.Add([]byte(`{"communicators": [{"ranks": [{"rank": -1, "collective_counts": {"a": 18446744073709551615}}], "missing_ranks": [{}]}]}`))
+	f.Add([]byte("{\"communicators\": [{\"missing_ranks\": [{\"rank\": 1, \"nvml_dev\": -1\n\"status\": {}}]}]}"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		s, err := Parse(b)
 		if err != nil {
