@@ -160,10 +160,10 @@ class Rank:
         time.sleep(2 * self.random.random())
 
 
-def work(args, rank, uid, barrier):
+def work(args, rank, uid, main):
     r = Rank(args, rank)
-    barrier.wait()  # all have loaded
-    barrier.wait()  # go
+    main.send("loaded")
+    main.recv()  # go
     if args.absent and rank == 1:
         threading.Event().wait()
     r.join(uid)
@@ -190,14 +190,18 @@ def main():
     args = parser.parse_args()
     uid = NCCL(args.libnccl).unique_id()
     context = multiprocessing.get_context("spawn")
-    barrier = context.Barrier(args.ranks + 1)
-    ranks = [context.Process(target=work, args=(args, n, uid, barrier), daemon=True) for n in range(args.ranks)]
+    # Pipes, and no barrier, whose semaphores would stay in /dev/shm when the job is killed.
+    pipes = [context.Pipe() for _ in range(args.ranks)]
+    ranks = [context.Process(target=work, args=(args, n, uid, pipes[n][1]), daemon=True) for n in range(args.ranks)]
     for r in ranks:
         r.start()
-    barrier.wait()
+    for mine, theirs in pipes:
+        theirs.close()
+        mine.recv()
     print(json.dumps({"pids": [r.pid for r in ranks]}), flush=True)
     sys.stdin.readline()
-    barrier.wait()
+    for mine, _ in pipes:
+        mine.send("go")
     sys.stdin.readline()
     for r in ranks:
         r.kill()
