@@ -17,10 +17,6 @@ import (
 	memory "github.com/gpu-gadgets/gpu-gadgets/test/support/tracer"
 )
 
-// hostVariable has the directory of NCCL's own code for the host, above the simulated driver:
-// `make test-nccl` builds it.
-const hostVariable = "NCCL_HOST"
-
 // realMemory is testdata/real_memory.c, one step at a time.
 type realMemory struct {
 	*subject.Process
@@ -33,10 +29,7 @@ type realMemory struct {
 
 func startRealMemory(t *testing.T, environment ...string) *realMemory {
 	t.Helper()
-	lib := os.Getenv(hostVariable)
-	if lib == "" {
-		t.Skipf("%s is not set: make test-nccl sets it", hostVariable)
-	}
+	lib := simulated.HostNCCL(t)
 	dir := t.TempDir()
 	driver := simulated.Copy(t, dir, "simcuda", "libcuda.so.1")
 	runtime := simulated.Copy(t, dir, "simcudart", "libcudart.so.12")
@@ -52,8 +45,8 @@ func startRealMemory(t *testing.T, environment ...string) *realMemory {
 			communicators.Enlarge(s.Maps)
 		}})
 	cmd := exec.Command(program)
-	cmd.Env = append(append(os.Environ(), "LD_LIBRARY_PATH="+dir+":"+lib, "SIMCUDA_JOURNAL="+w.dir, "SIMCUDA_DEVICES=2",
-		"NCCL_P2P_DISABLE=1", "NCCL_SOCKET_IFNAME=lo"), environment...)
+	cmd.Env = append(append(os.Environ(), "LD_LIBRARY_PATH="+dir+":"+lib, "SIMCUDA_JOURNAL="+w.dir, "SIMCUDA_DEVICES=2"),
+		append(simulated.HostNCCLSettings(), environment...)...)
 	w.Process = subject.Start(t, cmd)
 	require.Equal(t, "ready", w.Line())
 	w.journal = w.given()

@@ -228,11 +228,11 @@ func (g *gadget) begin(start func() *job.Job) *job.Job {
 	return j
 }
 
-// verdict waits for the first one with this reason; empty: of any.
-func (g *gadget) verdict(reason string) (found hang) {
+// first waits for a row of hangs that is wanted.
+func (g *gadget) first(what string, isWanted func(hang) bool) (found hang) {
 	g.t.Helper()
-	g.wait("verdict", func() bool {
-		n := slices.IndexFunc(g.hangs, func(h hang) bool { return reason == "" || h.Reason == reason })
+	g.wait(what, func() bool {
+		n := slices.IndexFunc(g.hangs, isWanted)
 		if n < 0 {
 			return false
 		}
@@ -240,6 +240,12 @@ func (g *gadget) verdict(reason string) (found hang) {
 		return true
 	})
 	return found
+}
+
+// verdict waits for the first one with this reason; empty: of any.
+func (g *gadget) verdict(reason string) hang {
+	g.t.Helper()
+	return g.first("verdict", func(h hang) bool { return reason == "" || h.Reason == reason })
 }
 
 // TestAStoppedRankIsNamedUntilItContinues: both cases of a user whose job hangs.
@@ -300,16 +306,7 @@ func TestAStoppedRankIsNamedUntilItContinues(t *testing.T) {
 func TestTheThreadToBlameIsNotTheOneThatCallsNCCL(t *testing.T) {
 	g := start(t, "4s")
 	j := g.run("--story", "relay", "--stall")
-	var found hang
-	g.wait("the verdict with its line", func() bool {
-		for _, h := range g.hangs {
-			if h.Reason == "missing" && h.Rank == 1 && h.UserLine != "" {
-				found = h
-				return true
-			}
-		}
-		return false
-	})
+	found := g.first("the verdict with its line", func(h hang) bool { return h.Reason == "missing" && h.Rank == 1 && h.UserLine != "" })
 	t.Log(found.Text)
 	require.Equal(t, j.PIDs[1], found.Proc.PID)
 	require.Regexp(t, `^Rank\.load_batch \(train\.py:\d+\)$`, found.UserLine)

@@ -32,16 +32,7 @@ var inside = []string{"--story", "training", "--inside"}
 
 func requireInside(g *gadget, j *job.Job) {
 	g.t.Helper()
-	var found hang
-	g.wait("the verdict with its line", func() bool {
-		for _, h := range g.hangs {
-			if h.Reason == "inside" && h.UserLine != "" {
-				found = h
-				return true
-			}
-		}
-		return false
-	})
+	found := g.first("the verdict with its line", func(h hang) bool { return h.Reason == "inside" && h.UserLine != "" })
 	g.t.Log(found.Text)
 	require.Equal(g.t, 1, found.Rank)
 	require.Equal(g.t, j.PIDs[1], found.Proc.PID)

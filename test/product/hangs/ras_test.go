@@ -37,18 +37,9 @@ func TestRASIsCompared(t *testing.T) {
 		return fmt.Sprintf(`{"rank": %d, "host": "10.0.0.1", "pid": %d, %s}`, n, j.PIDs[n], what)
 	}
 	const counted = `"collective_counts": {"AllReduce": 100}`
-	says := func(event, ras string) (found hang) {
+	says := func(event, ras string) hang {
 		t.Helper()
-		g.wait(event+" "+ras, func() bool {
-			for _, h := range g.hangs {
-				if h.Event == event && h.RAS == ras {
-					found = h
-					return true
-				}
-			}
-			return false
-		})
-		return found
+		return g.first(event+" "+ras, func(h hang) bool { return h.Event == event && h.RAS == ras })
 	}
 	for _, c := range []struct{ ras, missing, ranks, text string }{
 		{"agrees", rank(1, `"status": {"unresponsive": true}`), rank(0, counted) + "," + rank(2, counted), "rank 1 (10.0.0.1, pid %d) does not answer"},

@@ -14,25 +14,13 @@ import (
 
 	"github.com/gpu-gadgets/gpu-gadgets/operators/decode/nccl"
 	"github.com/gpu-gadgets/gpu-gadgets/test/support/job"
+	"github.com/gpu-gadgets/gpu-gadgets/test/support/simulated"
 )
-
-// hostVariable has the directory of NCCL's own code for the host, above the simulated driver:
-// `make test-nccl` builds it. Its kernels are empty, and end when all ranks have issued the operation.
-const hostVariable = "NCCL_HOST"
-
-func hostLibraries(t *testing.T) string {
-	t.Helper()
-	libraries := os.Getenv(hostVariable)
-	if libraries == "" {
-		t.Skipf("%s is not set: make test-nccl sets it", hostVariable)
-	}
-	return libraries
-}
 
 // ownCode is a run of ig-gpu, and begins a job with NCCL's own code.
 func ownCode(t *testing.T, args ...string) (*gadget, *job.Job) {
 	t.Helper()
-	libraries := hostLibraries(t)
+	libraries := simulated.HostNCCL(t)
 	g := start(t, "4s")
 	return g, g.begin(func() *job.Job { return job.StartReal(t, libraries, g.name, args...) })
 }
@@ -81,7 +69,7 @@ func TestACallOfNCCLsOwnCodeThatDoesNotReturn(t *testing.T) {
 }
 
 func TestASplitOfNCCLsOwnCodeThatWaits(t *testing.T) {
-	libraries := hostLibraries(t)
+	libraries := simulated.HostNCCL(t)
 	g := start(t, "4s")
 	requireOneCause(g, func() *job.Job { return job.StartReal(t, libraries, g.name, halves...) })
 }
@@ -103,19 +91,19 @@ func TestHealthyJobsOfNCCLsOwnCode(t *testing.T) {
 
 // TestAJobOfNCCLsOwnCodeThatIsOlder: its communicators are known by what NCCL keeps in memory.
 func TestAJobOfNCCLsOwnCodeThatIsOlder(t *testing.T) {
-	j := job.StartReal(t, hostLibraries(t), "older")
+	j := job.StartReal(t, simulated.HostNCCL(t), "older")
 	j.Begin()
 	time.Sleep(5 * time.Second) // it is in the middle of its steps
 	g := start(t, "4s")
 	g.mu.Lock()
 	g.name = "" // the library keeps none
 	g.mu.Unlock()
-	g.wait("its ranks", func() bool {
+	g.wait("collectives of its ranks", func() bool {
 		if len(g.ranks) != 3 {
 			return false
 		}
 		for _, r := range g.ranks {
-			if r.Rank < 0 || j.PIDs[r.Rank] != r.Proc.PID {
+			if r.Rank < 0 || j.PIDs[r.Rank] != r.Proc.PID || r.Issued < 10 { // since ig-gpu attached
 				return false
 			}
 		}
@@ -130,7 +118,7 @@ func TestAJobOfNCCLsOwnCodeThatIsOlder(t *testing.T) {
 
 // TestRASOfNCCLsOwnCode: its service, which 2.28.9 and later have in the form that is read, agrees.
 func TestRASOfNCCLsOwnCode(t *testing.T) {
-	libraries := hostLibraries(t)
+	libraries := simulated.HostNCCL(t)
 	f, err := os.Open(filepath.Join(libraries, "libnccl.so.2"))
 	require.NoError(t, err)
 	defer f.Close()
@@ -148,16 +136,7 @@ func TestRASOfNCCLsOwnCode(t *testing.T) {
 		t.Run(c.reason, func(t *testing.T) {
 			g := start(t, "4s", "--ras")
 			j := g.begin(func() *job.Job { return job.StartReal(t, libraries, g.name, strings.Fields(c.args)...) })
-			var answer hang
-			g.wait("RAS", func() bool {
-				for _, h := range g.hangs {
-					if h.Event == "ras" {
-						answer = h
-						return true
-					}
-				}
-				return false
-			})
+			answer := g.first("RAS", func(h hang) bool { return h.Event == "ras" })
 			t.Log(answer.Text)
 			require.Equal(t, "agrees", answer.RAS)
 			require.Equal(t, c.reason, answer.Reason)

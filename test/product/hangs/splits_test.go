@@ -29,14 +29,7 @@ func requireOneCause(g *gadget, begin func() *job.Job) {
 	g.mu.Unlock()
 	j := g.begin(begin)
 	isOurs := func(h hang) bool { return slices.Contains(j.PIDs, h.Proc.PID) } // others' splits have no names, either
-	var found hang
-	g.wait("a verdict", func() bool {
-		n := slices.IndexFunc(g.hangs, isOurs)
-		if n >= 0 {
-			found = g.hangs[n]
-		}
-		return n >= 0
-	})
+	found := g.first("a verdict", isOurs)
 	g.t.Log(found.Text)
 	require.Equal(g.t, "dead", found.Reason)
 	require.Equal(g.t, 0, found.Rank)

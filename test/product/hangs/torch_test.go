@@ -20,7 +20,7 @@ import (
 
 // TestDDPOfRealPyTorchOverNCCLsOwnCode: two processes train, and one of them is stopped.
 func TestDDPOfRealPyTorchOverNCCLsOwnCode(t *testing.T) {
-	libraries, root := hostLibraries(t), simulated.Root()
+	libraries, root := simulated.HostNCCL(t), simulated.Root()
 	if _, err := os.Stat(filepath.Join(root, "build/fixtures/torch/root")); err != nil {
 		t.Skip("PyTorch has not been fetched: make test-nccl does it")
 	}
@@ -33,7 +33,8 @@ func TestDDPOfRealPyTorchOverNCCLsOwnCode(t *testing.T) {
 	hold := filepath.Join(t.TempDir(), "go")
 	cmd := exec.Command(filepath.Join(root, "scripts/pytorch.sh"), filepath.Join(root, "examples/pytorch/parallel.py"),
 		"processes", "--steps", "1000000", "--hold", hold)
-	cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+libraries, "SIMCUDA_DEVICES=2", "NCCL_P2P_DISABLE=1", "NCCL_SOCKET_IFNAME=lo")
+	cmd.Env = append(os.Environ(), "LD_LIBRARY_PATH="+libraries, "SIMCUDA_DEVICES=2")
+	cmd.Env = append(cmd.Env, simulated.HostNCCLSettings()...)
 	cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true} // its ranks end with it
 	program := subject.Start(t, cmd)
 	var pids []uint32
@@ -57,14 +58,7 @@ func TestDDPOfRealPyTorchOverNCCLsOwnCode(t *testing.T) {
 		return seen == 2
 	})
 	require.NoError(t, unix.Kill(int(stopped), unix.SIGSTOP))
-	var found hang
-	g.wait("a verdict", func() bool {
-		n := slices.IndexFunc(g.hangs, func(h hang) bool { return slices.Contains(pids, h.Proc.PID) })
-		if n >= 0 {
-			found = g.hangs[n]
-		}
-		return n >= 0
-	})
+	found := g.first("a verdict", func(h hang) bool { return slices.Contains(pids, h.Proc.PID) })
 	t.Log(found.Text)
 	require.Equal(t, "dead", found.Reason)
 	require.Equal(t, 1, found.Rank)

@@ -44,8 +44,7 @@ func StartReal(t *testing.T, libraries, name string, args ...string) *Job {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), b, 0o755))
 	}
 	simulated.Copy(t, dir, "simcudart", "libcudart.so.12")
-	environment := []string{"LD_LIBRARY_PATH=" + dir, "SIMCUDA_DEVICES=8", "NCCL_P2P_DISABLE=1", "NCCL_SOCKET_IFNAME=lo",
-		"SIMNCCL_DIR=" + t.TempDir()}
+	environment := append(simulated.HostNCCLSettings(), "LD_LIBRARY_PATH="+dir, "SIMCUDA_DEVICES=8", "SIMNCCL_DIR="+t.TempDir())
 	return start(t, filepath.Join(dir, "libnccl.so.2"), environment, append([]string{"--name", name, "--own-device"}, args...))
 }
 
